@@ -1,7 +1,6 @@
 """Parses and writes the lines of a bundle, and makes them from the rows of a thread. Performs no I/O.
 
-A bundle consists of a manifest, all entries in the order of their pos, and an end mark. A bundle without an end mark is
-incomplete. `docs/bundles.md` describes the format, and `offline.py` checks it independently.
+`docs/bundles.md` describes the format, and `offline.py` checks it independently.
 """
 
 from __future__ import annotations

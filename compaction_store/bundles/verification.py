@@ -1,8 +1,7 @@
 """Verifies a bundle line by line. Performs no I/O.
 
-The form of each line is checked. The chain is checked by the walk that also checks stored threads. A finding gives the
-number of the line and, for an entry, its pos, and never quotes the line. A line that cannot be read ends the check,
-because the lines after it cannot be placed in the chain; the report says so.
+The walk that checks stored threads also checks the chain of a bundle. A finding never quotes a line. A line that cannot
+be read ends the check, because the lines after it cannot be placed in the chain; the report says so.
 """
 
 from __future__ import annotations

@@ -427,10 +427,7 @@ def check(threads: object) -> None:
 
 @dataclass
 class ThreadToLoad:
-    """One thread of the load.
-
-    `error` is set if the thread cannot be loaded. `is_whole` is true if all its messages were read ahead.
-    """
+    """One thread of the load. `error` is set if it cannot be loaded, `is_whole` if all its messages were read ahead."""
 
     key: ThreadKey
     load: Load

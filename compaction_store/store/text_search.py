@@ -65,9 +65,7 @@ class TextSearch:
             return None
         # Join the blocks of the readable text, because a match may span several blocks.
         excerpt = self._excerpt(" ".join(read(message.payload)[0])) or self._in_strings((message.payload, message.meta))
-        if excerpt is None:
-            return None
-        return Found(thread_id, "message", message.seq, None, message.created_at, excerpt)
+        return None if excerpt is None else Found(thread_id, "message", message.seq, None, message.created_at, excerpt)
 
     def in_record(self, record: Compaction) -> Found | None:
         excerpt = self._in_strings(record.body)
@@ -128,14 +126,10 @@ def _unescaped(text: str) -> Iterator[str]:
     for _ in range(_DEEPEST):
         if "\\" not in text:
             return
-        undone = _ESCAPE.sub(_character, text)
+        undone = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _SHORT.get(found[2], found[2]), text)
         # Join the halves of surrogate pairs.
         undone = undone.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if undone == text:
             return
         yield undone
         text = undone
-
-
-def _character(found: re.Match[str]) -> str:
-    return chr(int(found[1], 16)) if found[1] else _SHORT.get(found[2], found[2])

@@ -26,6 +26,7 @@ from compaction_store.rendering.view import Rendered, View
 from compaction_store.store.threads import KnownThread, KnownThreads
 
 Metas = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
+Counts = int | Sequence[int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,7 @@ class Batch:
 
 
 async def batch(
-    db: AsyncConnections,
-    counter: tokens.Counter,
-    given: Given,
-    *,
-    meta: Metas,
-    count: int | Sequence[int] | None,
-    has_view: bool,
+    db: AsyncConnections, counter: tokens.Counter, given: Given, *, meta: Metas, count: Counts, has_view: bool
 ) -> Batch:
     """Counts the messages' tokens and encodes their metas."""
     encoded = given.encoded
@@ -55,11 +50,8 @@ async def batch(
     if meta is None and has_view:
         meta = list(map(given.usage, range(len(encoded))))
     metas = _metas(meta, len(encoded))
-    salts = os.urandom(16 * len(encoded))
-    new = [
-        queries.NewMessage(e.text, salts[16 * i : 16 * i + 16], e.role, counts[i], metas[i])
-        for i, e in enumerate(encoded)
-    ]
+    salts, rows = os.urandom(16 * len(encoded)), enumerate(zip(encoded, counts, metas, strict=True))
+    new = [queries.NewMessage(e.text, salts[16 * i : 16 * i + 16], e.role, n, m) for i, (e, n, m) in rows]
     return Batch(given, new, name)
 
 
@@ -139,9 +131,7 @@ async def prepared(db: AsyncConnections, counter: tokens.Counter) -> tokens.Coun
     return counter
 
 
-def _counted(
-    counter: tokens.Counter, encoded: Sequence[encoding.Encoded], given: int | Sequence[int] | None
-) -> tuple[str, list[int]]:
+def _counted(counter: tokens.Counter, encoded: Sequence[encoding.Encoded], given: Counts) -> tuple[str, list[int]]:
     if given is None:
         name, counts = counter.name, [counter.tokens(e.payload, e.size) for e in encoded]
     else:
@@ -149,9 +139,9 @@ def _counted(
         counts = list(given) if isinstance(given, list | tuple) else [cast("int", given)] * len(encoded)
     if len(counts) != len(encoded):
         raise InvalidInput(f"tokens must be one count for each of the {len(encoded)} messages, not {len(counts)}")
-    if any(type(count) is not int or not 0 <= count < 2**31 for count in counts):
-        wrong = next(count for count in counts if type(count) is not int or not 0 <= count < 2**31)
-        raise InvalidInput(f"tokens must be integers from 0 to 2,147,483,647{arguments.other(wrong)}")
+    for count in counts:
+        if type(count) is not int or not 0 <= count < 2**31:
+            raise InvalidInput(f"tokens must be integers from 0 to 2,147,483,647{arguments.other(count)}")
     return name, counts
 
 

@@ -1,8 +1,4 @@
-"""Writes compaction records: runs of callbacks, repairs, rewinds, and compactions that a provider made.
-
-With a budget, a run first measures the view and takes the thread's lease. Callbacks run outside of any transaction, and
-no connection is held meanwhile.
-"""
+"""Writes compaction records. Callbacks run outside of any transaction, and no connection is held meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import inspect
 import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -247,7 +243,6 @@ async def _compact_alone(
 
 
 def _holder(claim: LeaseRow) -> str:
-    """Describes the run that has the lease."""
     who = "no actor given" if claim.holder is None else f"actor {claim.holder!r}"
     since = "" if claim.held_since is None else f", since {time_text(claim.held_since)}"
     return who + since
@@ -396,10 +391,7 @@ async def adopt(
     if not plan:
         return ()
     counting = await prepared(db, counter)
-
-    def count(messages: Iterable[Payload]) -> int:
-        return summary_room.count_encoded(counting, messages)
-
+    count = partial(summary_room.count_encoded, counting)
     reason, actor, authority, listeners = order
     text = adoption.to_json(made, plan, count, counter=counter.name, reason=reason, actor=actor, authority=authority)
     run_id = uuid4()
@@ -412,10 +404,8 @@ async def _observed(reader: AsyncReader, thread_id: str, made: Made) -> Compacti
     async for record in reader.compactions(thread_id, outcome="observed", kind="summary", newest_first=True):
         if adoption.is_record_of(record, made):
             return record
-    raise errors.CompactionNotFound(
-        "the thread has no record of this compaction; first append the reply that contains it"
-        f"{arguments.about(thread_id)}"
-    )
+    what = "the thread has no record of this compaction; first append the reply that contains it"
+    raise errors.CompactionNotFound(what + arguments.about(thread_id))
 
 
 def _range(made: Made, view: View, start_seq: int | None, end_seq: int | None) -> tuple[int, int]:

@@ -163,9 +163,8 @@ async def import_bundle(db: AsyncConnections, tenant: str, lines: loads.AsyncSou
             staged.add(line)
         staged.finish()
         thread = ThreadKey(staged.thread_uid, tenant, staged.manifest["thread_id"])
-        added = await db.with_more_time(staged.seconds).call(
-            queries.import_bundle, thread, staged, arguments.about(thread.thread_id), key=staged.head.hex()
-        )
+        db, about = db.with_more_time(staged.seconds), arguments.about(thread.thread_id)
+        added = await db.call(queries.import_bundle, thread, staged, about, key=staged.head.hex())
         return staged.result(added=added)
 
 

@@ -56,8 +56,7 @@ async def messages(
 
 async def message(db: AsyncConnections, thread: ThreadKey, seq: int) -> models.Message:
     """Returns the message at a seq."""
-    found, _ = await message_and_erasure(db, thread, seq)
-    return found
+    return (await message_and_erasure(db, thread, seq))[0]
 
 
 async def message_and_erasure(db: AsyncConnections, thread: ThreadKey, seq: int) -> tuple[models.Message, int | None]:
@@ -118,11 +117,7 @@ async def last_messages(db: AsyncConnections, thread: ThreadKey, count: int) -> 
 async def threads(
     db: AsyncConnections, tenant: str, after: str, wanted: ListFilter, size: int = 0
 ) -> AsyncIterator[models.Thread]:
-    """Yields threads in the order of their names, with erased threads last.
-
-    A thread that is erased during the iteration gets a new name. Because erased threads come last, it is not missed. If
-    it was yielded before under its old name, it is not yielded again.
-    """
+    """Yields threads by name, with erased ones last: one that is erased meanwhile is not missed, nor yielded again."""
     listed, size = array("Q"), size or THREADS_PAGE
     if erasure.stub_uid(after) is None:
         async for thread in _threads(db, tenant, after, wanted, size, erased=False):
@@ -155,11 +150,10 @@ async def recent_threads(
     while True:
         rows = await db.call(queries.recent_threads, tenant, after, wanted, size)
         for row in rows:
-            thread = typed_rows.thread(row)
-            yield thread
+            yield typed_rows.thread(row)
         if len(rows) < size:
             return
-        after = recency(thread)
+        after = recency(typed_rows.thread(rows[-1]))
 
 
 async def chosen_threads(
@@ -234,7 +228,8 @@ async def compaction_log(
         rows = await db.call(queries.compactions, tenant, wanted, after, newest_first, _PAGE)
         for row in rows:
             record = records.from_row(row)
-            if _has_all(record, wanted):
+            # The query does not check these conditions exactly.
+            if all(check(record, value) for name, value in wanted.filters.items() if (check := FILTERS[name].holds)):
                 yield record
         if len(rows) < _PAGE:
             return
@@ -243,13 +238,6 @@ async def compaction_log(
             # Forged times may not be ordered; without this check, the same page would be read forever.
             return
         after = reached
-
-
-def _has_all(record: models.Compaction, wanted: CompactionFilter) -> bool:
-    """Returns whether a record meets the conditions that the query does not check exactly."""
-    return all(
-        holds(record, value) for name, value in wanted.filters.items() if (holds := FILTERS[name].holds) is not None
-    )
 
 
 async def sample(
@@ -471,8 +459,7 @@ async def search_all(db: AsyncConnections, tenant: str, wanted: TextSearch, afte
 
 
 async def search_thread(db: AsyncConnections, thread: ThreadKey, wanted: TextSearch) -> AsyncIterator[models.Found]:
-    row = await db.call(queries.thread, thread)
-    async for found in _found(db, thread.tenant, typed_rows.thread(row), wanted):
+    async for found in _found(db, thread.tenant, typed_rows.thread(await db.call(queries.thread, thread)), wanted):
         yield found
 
 

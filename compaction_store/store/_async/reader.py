@@ -1,8 +1,4 @@
-"""AsyncReader: reads threads, their compaction logs and what a model saw, and verifies them.
-
-The file is longer than others because it holds every reading method with its documentation; the work is in the modules
-beside it.
-"""
+"""AsyncReader: every method that reads, with its documentation. The work is in the modules beside it."""
 
 from __future__ import annotations
 
@@ -349,24 +345,17 @@ class AsyncReader:
         arguments.instance(after, Compaction, "after", optional=True)
         if thread_id is not None:
             arguments.check_thread_id(thread_id)
-        log = self._log(thread_id, wanted, newest_first=newest_first, after=after)
+        log = self._log(thread_id, wanted, after, newest_first=newest_first)
         return AsyncResults("compactions(…)", log, works=False)
 
     async def _log(
-        self,
-        thread_id: str | None,
-        wanted: CompactionFilter,
-        *,
-        newest_first: bool = False,
-        after: Compaction | None = None,
+        self, thread_id: str | None, wanted: CompactionFilter, after: Compaction | None, *, newest_first: bool
     ) -> AsyncIterator[Compaction]:
         """Yields the records that match a filter. Raises `ThreadNotFound` if a given thread does not exist."""
-        start = None
         if thread_id is not None:
             uid = self._uids.get(thread_id) or (await self.thread(thread_id, hidden=True)).thread_uid
             wanted = wanted._replace(thread_uid=uid)
-        if after is not None:
-            start = CompactionKey(after.created_at, after.thread_uid, after.number)
+        start = None if after is None else CompactionKey(after.created_at, after.thread_uid, after.number)
         log = pages.compaction_log(self._db, self._tenant, wanted, newest_first=newest_first, after=start)
         async for record in log:
             yield record
@@ -374,7 +363,7 @@ class AsyncReader:
     async def compaction(self, thread_id: str, number: int) -> Compaction:
         """Returns the compaction record with the given number."""
         arguments.number(number, "number", least=1)
-        async for record in self._log(thread_id, CompactionFilter(number=number)):
+        async for record in self._log(thread_id, CompactionFilter(number=number), None, newest_first=False):
             return record
         raise CompactionNotFound(f"no compaction {number}{arguments.about(thread_id)}")
 

@@ -1,8 +1,4 @@
-"""AsyncStore: adds to AsyncReader the methods that write, such as append, load, compact and erase.
-
-The file is longer than others because it holds every writing method with its documentation; the work is in the modules
-beside it.
-"""
+"""AsyncStore: adds every method that writes, with its documentation. The work is in the modules beside it."""
 
 from __future__ import annotations
 
@@ -32,6 +28,7 @@ from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering import acceptance
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store._async import appends, compactions, forks
+from compaction_store.store._async.compactions import WriteOrder
 from compaction_store.store._async.reader import AsyncReader
 from compaction_store.store._async.turns import LONGEST_LEASE, LONGEST_WAIT, AsyncTurn, check_seconds
 from compaction_store.waiting import drive_async, is_async
@@ -134,9 +131,8 @@ class AsyncStore(AsyncReader):
         )  # fmt: skip
 
         async def write() -> Appended:
-            batch = await appends.batch(
-                self._db, self._counter, given, meta=meta, count=tokens, has_view=view is not None
-            )  # fmt: skip
+            has_view = view is not None
+            batch = await appends.batch(self._db, self._counter, given, meta=meta, count=tokens, has_view=has_view)
             return await appends.append(
                 self._db, self._shared_commits, self._known_threads, thread, batch, key=checked_key,
                 expected=expected, view=view, actor=actor, durable=durable,
@@ -241,13 +237,9 @@ class AsyncStore(AsyncReader):
     def _heard(self) -> tuple[Listener, ...]:
         return tuple(chain(*self._listeners))
 
-    def _order(
-        self, reason: str | None, actor: str | None, authority: Mapping[str, Any] | None
-    ) -> compactions.WriteOrder:
+    def _order(self, reason: str | None, actor: str | None, authority: Mapping[str, Any] | None) -> WriteOrder:
         arguments.reason(reason)
-        return compactions.WriteOrder(
-            reason, self._scope.chosen_actor(actor), encoding.authority(authority), self._heard
-        )
+        return WriteOrder(reason, self._scope.chosen_actor(actor), encoding.authority(authority), self._heard)
 
     def _compacting(
         self,
@@ -295,9 +287,8 @@ class AsyncStore(AsyncReader):
         self, thread_id: str, *callbacks: Callback, budget: TokenBudget | None = None, force: bool = False
     ) -> CompactionPlan:
         """Returns what `compact` would write now. Runs the callbacks and their summarizers, but writes nothing."""
-        return await compactions.plan(
-            self._compacting(self._scope.writable_key(thread_id), callbacks, budget, force=force)
-        )
+        thread = self._scope.writable_key(thread_id)
+        return await compactions.plan(self._compacting(thread, callbacks, budget, force=force))
 
     async def fit(
         self,

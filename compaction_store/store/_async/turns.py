@@ -1,8 +1,4 @@
-"""Turns on a thread. A thread has at most one turn at a time across all processes.
-
-A turn is a lease in the database. It holds no connection or lock while it lasts or waits; a waiting turn polls the
-database.
-"""
+"""Turns on threads. A turn is a lease in the database, and holds no connection or lock: a waiting turn polls."""
 
 from __future__ import annotations
 
@@ -17,15 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
-from compaction_store import arguments, waiting
-from compaction_store.errors import (
-    CompactionStoreError,
-    DatabaseError,
-    InvalidInput,
-    ThreadNotFound,
-    TurnLost,
-    TurnTimeout,
-)
+from compaction_store import arguments, errors, waiting
 from compaction_store.models import Appended, Span
 from compaction_store.postgres import queries
 from compaction_store.postgres.calling._async.connections import AsyncConnections
@@ -120,7 +108,7 @@ class AsyncTurn:
         self.check(self._thread)
         try:
             row = await self._db.call(queries.thread, self._thread)
-        except ThreadNotFound:
+        except errors.ThreadNotFound:
             return ()
         return gaps(self._own, self._first_seq, row.last_seq)
 
@@ -129,16 +117,16 @@ class AsyncTurn:
     def check(self, thread: ThreadKey) -> None:
         """Raises `InvalidInput` if the turn has not begun or is on another thread."""
         if not self._began:
-            raise InvalidInput("a turn must be entered with `with` or `async with` before it is used")
+            raise errors.InvalidInput("a turn must be entered with `with` or `async with` before it is used")
         if thread != self._thread:
-            raise InvalidInput(f"turn must be a turn on thread {thread.thread_id!r}, not on {self.thread_id!r}")
+            raise errors.InvalidInput(f"turn must be a turn on thread {thread.thread_id!r}, not on {self.thread_id!r}")
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Marks the turn as lost if the body of the `with` statement raises `TurnLost`."""
         try:
             yield
-        except TurnLost:
+        except errors.TurnLost:
             self.lost = not self._is_over
             raise
 
@@ -170,7 +158,7 @@ class AsyncTurn:
 
     async def __aenter__(self) -> Self:
         if self._began:
-            raise InvalidInput("a turn must be entered only once; call turn() to get another turn")
+            raise errors.InvalidInput("a turn must be entered only once; call turn() to get another turn")
         self._began = True
         # The copy can be used even if the store is closed before the turn ends.
         leave = partial(_leave, self._db, copy(self._db), self._thread, self.turn_id)
@@ -182,7 +170,7 @@ class AsyncTurn:
             # Leave the queue: otherwise the turns behind this one would wait until its place expires.
             self._is_over = True
             # After an error of the database, the deadline may have passed already.
-            await keeper.end(0 if isinstance(error, DatabaseError) else _LEAVE_SECONDS)
+            await keeper.end(0 if isinstance(error, errors.DatabaseError) else _LEAVE_SECONDS)
             raise
         return self
 
@@ -201,7 +189,7 @@ class AsyncTurn:
             self.lost = True
         if self.lost and error is None:
             what = "the turn was lost before it ended: messages of others may be between those of the turn"
-            raise TurnLost(f"{what}{arguments.about(self.thread_id)}")
+            raise errors.TurnLost(f"{what}{arguments.about(self.thread_id)}")
 
     async def _take(self) -> None:
         moved = time.monotonic()
@@ -228,12 +216,11 @@ class AsyncTurn:
         """Renews the lease in the background; returns whether to continue."""
         try:
             with self.watching():
-                self.until = await self._db.with_at_most(self._lease / 3).call(
-                    queries.renew_turn, self._thread, self.turn_id, self._lease
-                )
-        except TurnLost:
+                db = self._db.with_at_most(self._lease / 3)
+                self.until = await db.call(queries.renew_turn, self._thread, self.turn_id, self._lease)
+        except errors.TurnLost:
             return False
-        except CompactionStoreError:
+        except errors.CompactionStoreError:
             # The next attempt comes before the lease ends.
             return True
         return True
@@ -244,7 +231,7 @@ async def _leave(
 ) -> bool | None:
     """Ends the turn and returns whether it had the thread until now; None if the database does not answer."""
     try:
-        with suppress(CompactionStoreError):
+        with suppress(errors.CompactionStoreError):
             return await db.with_at_most(seconds).call(queries.leave_turn, thread, turn_id)
         return None
     finally:
@@ -268,20 +255,18 @@ _LONGEST_PAUSE = 0.5
 
 def check_seconds(value: object, what: str, *, least: int, most: int) -> None:
     if type(value) not in (int, float) or not least <= value <= most:  # type: ignore[operator]
-        raise InvalidInput(f"{what} must be a number of seconds from {least} to {most:,}{arguments.other(value)}")
+        raise errors.InvalidInput(
+            f"{what} must be a number of seconds from {least} to {most:,}{arguments.other(value)}"
+        )
 
 
 def pause(place: int, since: float) -> float:
-    """Returns the seconds until a waiting turn polls again.
-
-    The pause grows with the turn's place in the queue, and with the time for which it has had this place. So a queue
-    of short turns moves fast, and a queue of long turns polls rarely.
-    """
+    """Returns the seconds to the next poll: more for a late place in the queue, and for one that is long the same."""
     longest = _LONGEST_FIRST if place == 1 else _LONGEST_PAUSE
     return min(max(_FIRST_PAUSE * place, _PART * since), longest)
 
 
-def timeout(found: TakeTurnRow, waited: float, thread_id: str) -> TurnTimeout:
+def timeout(found: TakeTurnRow, waited: float, thread_id: str) -> errors.TurnTimeout:
     """Makes the error for a turn that waited too long."""
     ahead = found.place - 1
     who = "another turn" if found.holder is None else f"the turn of {found.holder!r}"
@@ -290,7 +275,7 @@ def timeout(found: TakeTurnRow, waited: float, thread_id: str) -> TurnTimeout:
     else:
         what = f"{who} has the thread, until {found.held_until:%Y-%m-%d %H:%M:%S%z} unless it is renewed"
     behind = f"; turns ahead in the queue: {ahead}" if ahead else ""
-    return TurnTimeout(
+    return errors.TurnTimeout(
         f"{what}{behind}; waited {waited:g} seconds{arguments.about(thread_id)}",
         actor=found.holder, login=found.holder_login, until=found.held_until, ahead=ahead,
     )  # fmt: skip

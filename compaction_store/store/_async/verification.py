@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from compaction_store import arguments
-from compaction_store.checkpoints import Checkpoint, CheckpointLog, Signer
+from compaction_store.checkpoints import Checkpoint, CheckpointLog
 from compaction_store.checkpoints.compare import Known, KnownCheckpoints
-from compaction_store.checkpoints.make import CheckpointRequest, Sink
+from compaction_store.checkpoints.make import CheckpointRequest
 from compaction_store.errors import DatabaseError, DatabaseUnavailable, InvalidInput, ThreadNotFound
 from compaction_store.integrity import stored_threads
 from compaction_store.integrity import thread as thread_verification
@@ -78,9 +78,8 @@ async def verify_thread(
     report = replace(report, findings=(*checkpoints.findings, *report.findings))
     if schema_report is None:
         return report
-    return replace(
-        report, findings=(*schema_report.findings, *report.findings), notes=(*schema_report.notes, *report.notes)
-    )  # fmt: skip
+    findings, notes = (*schema_report.findings, *report.findings), (*schema_report.notes, *report.notes)
+    return replace(report, findings=findings, notes=notes)
 
 
 async def verify_all(verification: Verification, after: str | UUID | Report | None) -> AsyncIterator[Report]:
@@ -124,17 +123,8 @@ async def verify_entry(db: AsyncConnections, thread: ThreadKey, kind: Kind, ordi
     return thread_verification.verify_entry(thread.tenant, ThreadHead._make(state), kind, rows[0])
 
 
-async def make_checkpoint(
-    db: AsyncConnections,
-    tenant: str | None,
-    signer: Signer,
-    log: CheckpointLog,
-    sinks: tuple[Sink, ...],
-    *,
-    allow_empty: bool,
-) -> Checkpoint:
+async def make_checkpoint(db: AsyncConnections, request: CheckpointRequest) -> Checkpoint:
     """Makes the checkpoint of a tenant, or of all tenants."""
-    request = CheckpointRequest(tenant, signer, log, sinks, patience(db), allow_empty)
     request.check(is_async=_IS_ASYNC)
     return await db.call(checkpointing.make_checkpoint, request)
 
@@ -183,20 +173,15 @@ async def _too_slow(verification: Verification, error: DatabaseUnavailable) -> F
 
 
 async def _compared(
-    verification: Verification,
-    thread: ThreadKey,
-    since: KnownEntry | None,
-    checkpoints: KnownCheckpoints,
-    known: Known | None,
+    call: Verification, thread: ThreadKey, since: KnownEntry | None, checkpoints: KnownCheckpoints, known: Known | None
 ) -> Report:
     """Verifies a thread and compares it with the checkpoints."""
     pos = None if since is None else since.pos
-    head = ThreadHead._make(await verification.db.call(queries.thread_state, thread, pos))
-    if known is None:
-        known = checkpoints.find(head.thread_uid)
-    report = await _walk(verification, thread._replace(uid=head.thread_uid), head, since, known)
-    if thread.thread_id == arguments.LOG and verification.level != "structure":
-        of_runs = await retention.findings(verification.db, verification.tenant)
+    head = ThreadHead._make(await call.db.call(queries.thread_state, thread, pos))
+    known = checkpoints.find(head.thread_uid) if known is None else known
+    report = await _walk(call, thread._replace(uid=head.thread_uid), head, since, known)
+    if thread.thread_id == arguments.LOG and call.level != "structure":
+        of_runs = await retention.findings(call.db, call.tenant)
         report = replace(report, findings=(*report.findings, *of_runs))
     return replace(checkpoints.annotate(report, known), thread_uid=head.thread_uid)
 
@@ -215,8 +200,7 @@ async def _walk(
         if wanted.kind is None:
             rows = [await db.call(queries.thread_state, thread, None)]
         elif wanted.kind == "active":
-            outline = await db.call(queries.outline, thread, wanted.start, None, None)
-            rows = [(row.number,) for row in outline]
+            rows = [(row.number,) for row in await db.call(queries.outline, thread, wanted.start, None, None)]
         else:
             content = level != "structure"
             rows = found = await db.call(queries.entries, thread, wanted.kind, wanted.start, content, wanted.limit)

@@ -8,37 +8,17 @@ from datetime import UTC, datetime
 from typing import Any, Unpack, overload
 from uuid import UUID
 
-from compaction_store import arguments
+from compaction_store import arguments, models
 from compaction_store.bundles import line_format
 from compaction_store.checkpoints import Checkpoint, CheckpointLog, Signer
-from compaction_store.checkpoints.make import Sink
+from compaction_store.checkpoints.make import CheckpointRequest, Sink
 from compaction_store.compaction import records
 from compaction_store.errors import InvalidInput, ThreadNotFound, UnknownEntry, Unreadable
 from compaction_store.integrity import erasure
 from compaction_store.integrity.entry import Kind
 from compaction_store.integrity.rows import RowRequest, Rows, ThreadHead
 from compaction_store.messages import encoding
-from compaction_store.models import (
-    LEVELS,
-    Compaction,
-    CompactionTree,
-    Comparison,
-    Element,
-    Event,
-    Explanation,
-    FeedEntry,
-    Figures,
-    Finding,
-    Found,
-    Level,
-    Message,
-    Outline,
-    Part,
-    Report,
-    Sample,
-    Thread,
-    TokenStep,
-)
+from compaction_store.models import Report
 from compaction_store.models.record_filters import SampleFilters
 from compaction_store.models.vocabulary import JUDGEMENTS, EventKind, Judgement
 from compaction_store.postgres import queries, tables, typed_rows
@@ -58,7 +38,7 @@ class Audit:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    def _thread(self, thread_id: str) -> Thread:
+    def _thread(self, thread_id: str) -> models.Thread:
         return typed_rows.thread(self._scope.db.call(queries.thread, self._scope.key(thread_id)))
 
     # ---- proofs
@@ -68,7 +48,7 @@ class Audit:
         self,
         thread_id: str,
         *,
-        level: Level = "content",
+        level: models.Level = "content",
         since: Report | tuple[int, bytes] | None = None,
         checkpoints: CheckpointLog | None = None,
         progress: verification.Progress | None = None,
@@ -78,7 +58,7 @@ class Audit:
     def verify(
         self,
         *,
-        level: Level = "content",
+        level: models.Level = "content",
         after: str | UUID | Report | None = None,
         checkpoints: CheckpointLog | None = None,
         progress: verification.Progress | None = None,
@@ -88,7 +68,7 @@ class Audit:
         self,
         thread_id: str | None = None,
         *,
-        level: Level = "content",
+        level: models.Level = "content",
         since: Report | tuple[int, bytes] | None = None,
         after: str | UUID | Report | None = None,
         checkpoints: CheckpointLog | None = None,
@@ -129,7 +109,7 @@ class Audit:
 
     def verify_entry(
         self, thread_id: str, *, seq: int | None = None, number: int | None = None, pos: int | None = None
-    ) -> tuple[Finding, ...]:
+    ) -> tuple[models.Finding, ...]:
         """Checks one message, compaction record or event, given by its seq, number or pos. Returns the findings.
 
         The entry must have the content of its commitment, and follow from the entry before it. That entry is taken as
@@ -158,9 +138,9 @@ class Audit:
         with the checkpoint and the path of its list of heads, after both are on disk. `all_tenants` needs a login that
         is exempt from row-level security.
         """
-        return verification.make_checkpoint(
-            self._scope.db, None if all_tenants else self._scope.tenant, signer, log, sinks, allow_empty=allow_empty
-        )
+        db, tenant = self._scope.db, None if all_tenants else self._scope.tenant
+        request = CheckpointRequest(tenant, signer, log, sinks, verification.patience(db), allow_empty)
+        return verification.make_checkpoint(db, request)
 
     def export(
         self, thread_id: str, *, bodies: line_format.Bodies = True, checkpoint: Mapping[str, Any] | None = None
@@ -189,8 +169,8 @@ class Audit:
         until: datetime | None = None,
         subject: str | None = None,
         newest_first: bool = False,
-        after: int | Event = 0,
-    ) -> Iterator[Event]:
+        after: int | models.Event = 0,
+    ) -> Iterator[models.Event]:
         """Yields the events of a thread or of all the tenant's threads, such as redactions, holds, forks and verdicts.
 
         `kind` is one kind of event or several. With `subject`, only threads that belong to it now are read. The events
@@ -202,22 +182,23 @@ class Audit:
         if thread_id is not None:
             if subject is not None:
                 raise InvalidInput(f"subject must be given without thread_id{arguments.about(thread_id)}")
-            if isinstance(after, Event) and after.thread_id != thread_id:
+            if isinstance(after, models.Event) and after.thread_id != thread_id:
                 raise InvalidInput(f"after must be an event of the thread{arguments.about(thread_id)}")
-            pos = after.pos if isinstance(after, Event) else after
+            pos = after.pos if isinstance(after, models.Event) else after
             arguments.number(pos, "after", least=0)
-            found = pages.matching_events(
-                self._scope.db, self._scope.key(thread_id), pos, wanted, newest_first=newest_first
-            )
+            key = self._scope.key(thread_id)
+            found = pages.matching_events(self._scope.db, key, pos, wanted, newest_first=newest_first)
             return Results("events(…)", found, works=False)
-        if not isinstance(after, Event) and (type(after) is not int or after != 0):
+        if not isinstance(after, models.Event) and (type(after) is not int or after != 0):
             raise InvalidInput("after must be an Event if thread_id is not given: a pos needs its thread")
-        found = self._tenant_events(wanted, after if isinstance(after, Event) else None, newest_first=newest_first)
+        found = self._tenant_events(
+            wanted, after if isinstance(after, models.Event) else None, newest_first=newest_first
+        )
         return Results("events(…)", found, works=False)
 
     def feed(
         self, *, after: str | None = None, messages: bool = False, content: bool = False
-    ) -> Iterator[FeedEntry]:
+    ) -> Iterator[models.FeedEntry]:
         """Yields the records and events of all threads of the tenant, and also the messages if `messages` is given.
 
         The entries of a thread are in the order of their pos. An entry is yielded once no running transaction can
@@ -235,15 +216,14 @@ class Audit:
         return Results("feed(…)", found, works=False)
 
     def _tenant_events(
-        self, wanted: EventFilter, after: Event | None, *, newest_first: bool
-    ) -> Iterator[Event]:
+        self, wanted: EventFilter, after: models.Event | None, *, newest_first: bool
+    ) -> Iterator[models.Event]:
         reached = None
         if after is not None:
             thread = self._thread(after.thread_id)
             reached = (after.created_at, thread.thread_uid, after.pos)
-        for event in pages.tenant_events(
-            self._scope.db, self._scope.tenant, wanted, newest_first=newest_first, after=reached
-        ):
+        db, tenant = self._scope.db, self._scope.tenant
+        for event in pages.tenant_events(db, tenant, wanted, newest_first=newest_first, after=reached):
             yield event
 
     def explain(
@@ -254,7 +234,7 @@ class Audit:
         tools: Sequence[Any] | None = None,
         system: System | None = None,
         records: int | None = None,
-    ) -> Explanation:
+    ) -> models.Explanation:
         """Returns a message's receipt, its element in the current view, and every record that ever covered it.
 
         For a message that a fork copied, the result also says where it was first appended. `tools` and `system` are
@@ -289,11 +269,11 @@ class Audit:
         request = receipts.agents_receipt(message) if receipt is None else receipt
         same_tools = receipts.has_digest(request, "tools", wanted.tools)
         same_system = receipts.has_digest(request, "system", wanted.system)
-        return Explanation(message, tuple(log), element, redaction, receipt, same_tools, same_system, origin)
+        return models.Explanation(message, tuple(log), element, redaction, receipt, same_tools, same_system, origin)
 
-    def originals(self, compaction: Compaction) -> Iterator[Message]:
+    def originals(self, compaction: models.Compaction) -> Iterator[models.Message]:
         """Yields the messages of a compaction's span, as they were appended."""
-        arguments.instance(compaction, Compaction, "compaction")
+        arguments.instance(compaction, models.Compaction, "compaction")
         if compaction.start_seq is None or compaction.end_seq is None:
             raise InvalidInput(f"compaction {compaction.number} has no span{arguments.about(compaction.thread_id)}")
         # Use thread_uid: the name may belong to another thread by now.
@@ -301,26 +281,25 @@ class Audit:
         found = pages.messages(self._scope.db, key, compaction.start_seq - 1, compaction.end_seq)
         return Results("originals(…)", found, works=False)
 
-    def tree(self, compaction: Compaction) -> CompactionTree:
+    def tree(self, compaction: models.Compaction) -> models.CompactionTree:
         """Returns a record with the records that it was made from, down to messages.
 
         Raises `UnknownEntry` if an earlier entry may change views in a way that this release does not know.
         """
-        arguments.instance(compaction, Compaction, "compaction")
+        arguments.instance(compaction, models.Compaction, "compaction")
         if compaction.unknown_pos is not None and compaction.unknown_pos < compaction.pos:
             raise UnknownEntry(
                 f"compaction {compaction.number} was made after pos {compaction.unknown_pos}, whose kind this release"
                 f" does not know{arguments.about(compaction.thread_id)}"
             )
         if compaction.start_seq is None or compaction.end_seq is None:
-            return CompactionTree(compaction, ())
+            return models.CompactionTree(compaction, ())
         span = (compaction.start_seq, compaction.end_seq)
         wanted = CompactionFilter(compaction.thread_uid, within=span, filters={"outcome": "applied"})
-        return records.tree(
-            compaction, [record for record in pages.compaction_log(self._scope.db, self._scope.tenant, wanted)]
-        )
+        log = pages.compaction_log(self._scope.db, self._scope.tenant, wanted)
+        return records.tree(compaction, [record for record in log])
 
-    def search(self, text: str, *, thread_id: str | None = None, after: str = "") -> Iterator[Found]:
+    def search(self, text: str, *, thread_id: str | None = None, after: str = "") -> Iterator[models.Found]:
         """Yields every message, record and metadata that contains a text, in one or all threads of the tenant.
 
         Use it to answer requests to erase. It searches messages and their metas, the bodies of records, and the
@@ -339,7 +318,7 @@ class Audit:
 
     def sample(
         self, seed: int, count: int = 10, *, among: int = 20_000, **filters: Unpack[SampleFilters]
-    ) -> Sample:
+    ) -> models.Sample:
         """Draws a random sample of matching compaction records from all threads of the tenant.
 
         Revocations, records without a span and erased records are left out. So are the copies in forks whose original
@@ -354,7 +333,7 @@ class Audit:
         arguments.number(among, "among", least=1)
         return pages.sample(self._scope.db, self._scope.tenant, wanted, seed, count, among)
 
-    def figures(self, *, since: datetime) -> Figures:
+    def figures(self, *, since: datetime) -> models.Figures:
         """Counts the threads of the tenant, and its compactions since a time, by day in UTC and outcome.
 
         Revocations, rewinds, clears and the copies in forks are no compactions. Erased threads count as threads.
@@ -374,7 +353,9 @@ class Audit:
 
     # ---- views
 
-    def outline(self, thread_id: str, *, at: int | None = None, span: tuple[int, int] | None = None) -> Outline:
+    def outline(
+        self, thread_id: str, *, at: int | None = None, span: tuple[int, int] | None = None
+    ) -> models.Outline:
         """Returns the parts of the current view, or of the view at a pos, without their messages.
 
         If a view may be too large to read completely, read its outline, and then some of its parts with `elements`.
@@ -396,7 +377,7 @@ class Audit:
         only_changes: bool = False,
         start: int = 0,
         count: int = 50,
-    ) -> Comparison:
+    ) -> models.Comparison:
         """Compares the view at a pos with the view at another pos, and returns a page of their parts.
 
         A part is a record or a range of messages. `start` and `count` count elements, that is records and single
@@ -414,16 +395,16 @@ class Audit:
         rows = self._scope.db.call(queries.compare, key, at, beside, only_changes, start, count)
         return typed_rows.comparison(thread_id, rows)
 
-    def elements(self, thread_id: str, parts: Iterable[Part]) -> list[Element]:
+    def elements(self, thread_id: str, parts: Iterable[models.Part]) -> list[models.Element]:
         """Returns the elements of the given parts of an outline, in order."""
         wanted = list(parts)
         for part in wanted:
-            arguments.instance(part, Part, "every part in parts")
+            arguments.instance(part, models.Part, "every part in parts")
         return [element for element in pages.elements(self._scope.db, self._scope.key(thread_id), wanted)]
 
     def entries(
         self, thread_id: str, *, after: int | datetime = 0, count: int = 50
-    ) -> list[Message | Compaction | Event]:
+    ) -> list[models.Message | models.Compaction | models.Event]:
         """Returns a page of a thread: its messages, compaction records and events, in the order of their pos.
 
         `after` skips all entries up to a pos or a time. The next page is that after the pos of the last entry. This
@@ -443,7 +424,7 @@ class Audit:
         earlier = max((each for each in found if each <= pos), default=None)
         return earlier, min((each for each in found if each > pos), default=None)
 
-    def token_steps(self, thread_id: str, *, ranges: int = 1000) -> list[TokenStep]:
+    def token_steps(self, thread_id: str, *, ranges: int = 1000) -> list[models.TokenStep]:
         """Returns how the number of tokens in a thread's view changed over time, for a chart.
 
         There is one step for each applied record. The thread is divided into at most `ranges` equal ranges of pos, and
@@ -476,19 +457,19 @@ class StoreAudit(Audit):
     def record_verification(
         self,
         *,
-        level: Level,
+        level: models.Level,
         threads: int,
         findings: int,
         seconds: float | None = None,
         checkpoint: str | None = None,
         actor: str | None = None,
-    ) -> Event | None:
+    ) -> models.Event | None:
         """Records the result of a verification of all threads in the log of the tenant, where the audit pages read it.
 
         `checkpoint` is the digest of the checkpoint that the threads were compared with. Returns None, and records
         nothing, if this login may not write, as one that is only an auditor, or if the server is a standby.
         """
-        arguments.one_of(level, LEVELS, "level")
+        arguments.one_of(level, models.LEVELS, "level")
         for name, number in (("threads", threads), ("findings", findings)):
             arguments.number(number, name, least=0)
         if seconds is not None:
@@ -509,7 +490,7 @@ class StoreAudit(Audit):
         note: str | None = None,
         sample: Mapping[str, Any] | None = None,
         actor: str | None = None,
-    ) -> Event:
+    ) -> models.Event:
         """Records a verdict on a compaction record, as an event of the thread. Earlier verdicts stay.
 
         `sample` names the sample that the record was drawn for. The login must have the role
@@ -534,7 +515,7 @@ class StoreAudit(Audit):
         reason: str,
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
-    ) -> Event:
+    ) -> models.Event:
         """Records the result of an evaluation that replayed this thread. `Evaluation.documents` yields the document.
 
         The document is kept forever, even if the thread is erased, so it must quote nothing.

@@ -57,8 +57,7 @@ def messages(
 
 def message(db: Connections, thread: ThreadKey, seq: int) -> models.Message:
     """Returns the message at a seq."""
-    found, _ = message_and_erasure(db, thread, seq)
-    return found
+    return (message_and_erasure(db, thread, seq))[0]
 
 
 def message_and_erasure(db: Connections, thread: ThreadKey, seq: int) -> tuple[models.Message, int | None]:
@@ -119,11 +118,7 @@ def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[mo
 def threads(
     db: Connections, tenant: str, after: str, wanted: ListFilter, size: int = 0
 ) -> Iterator[models.Thread]:
-    """Yields threads in the order of their names, with erased threads last.
-
-    A thread that is erased during the iteration gets a new name. Because erased threads come last, it is not missed. If
-    it was yielded before under its old name, it is not yielded again.
-    """
+    """Yields threads by name, with erased ones last: one that is erased meanwhile is not missed, nor yielded again."""
     listed, size = array("Q"), size or THREADS_PAGE
     if erasure.stub_uid(after) is None:
         for thread in _threads(db, tenant, after, wanted, size, erased=False):
@@ -156,11 +151,10 @@ def recent_threads(
     while True:
         rows = db.call(queries.recent_threads, tenant, after, wanted, size)
         for row in rows:
-            thread = typed_rows.thread(row)
-            yield thread
+            yield typed_rows.thread(row)
         if len(rows) < size:
             return
-        after = recency(thread)
+        after = recency(typed_rows.thread(rows[-1]))
 
 
 def chosen_threads(
@@ -235,7 +229,8 @@ def compaction_log(
         rows = db.call(queries.compactions, tenant, wanted, after, newest_first, _PAGE)
         for row in rows:
             record = records.from_row(row)
-            if _has_all(record, wanted):
+            # The query does not check these conditions exactly.
+            if all(check(record, value) for name, value in wanted.filters.items() if (check := FILTERS[name].holds)):
                 yield record
         if len(rows) < _PAGE:
             return
@@ -244,13 +239,6 @@ def compaction_log(
             # Forged times may not be ordered; without this check, the same page would be read forever.
             return
         after = reached
-
-
-def _has_all(record: models.Compaction, wanted: CompactionFilter) -> bool:
-    """Returns whether a record meets the conditions that the query does not check exactly."""
-    return all(
-        holds(record, value) for name, value in wanted.filters.items() if (holds := FILTERS[name].holds) is not None
-    )
 
 
 def sample(
@@ -472,8 +460,7 @@ def search_all(db: Connections, tenant: str, wanted: TextSearch, after: str) -> 
 
 
 def search_thread(db: Connections, thread: ThreadKey, wanted: TextSearch) -> Iterator[models.Found]:
-    row = db.call(queries.thread, thread)
-    for found in _found(db, thread.tenant, typed_rows.thread(row), wanted):
+    for found in _found(db, thread.tenant, typed_rows.thread(db.call(queries.thread, thread)), wanted):
         yield found
 
 

@@ -17,12 +17,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from compaction_store import arguments
-from compaction_store.errors import (
-    InvalidInput,
-    NotConfigured,
-    ThreadDamaged,
-    ThreadNotFound,
-)
+from compaction_store.errors import InvalidInput, NotConfigured, ThreadDamaged, ThreadNotFound
 from compaction_store.integrity import erasure
 from compaction_store.jsonable import time_text
 from compaction_store.models import Event, Expiry, Finding, Payload
@@ -104,26 +99,21 @@ def apply(run: Run) -> Iterator[Expiry]:
     if not run.older_than:
         run = _ruled(run)
     before = run.db.call(queries.clock) - run.older_than
-    if run.dry_run:
-        for found in old(run, before):
-            if (expiry := _expire(run, before, found)) is not None:
-                yield expiry
-        return
-    for unfinished in _unfinished(run):
+    for unfinished in () if run.dry_run else _unfinished(run):
         _record_end(run, unfinished, "interrupted", _found_again(run, unfinished))
-    begun = _record_beginning(run, before)
+    begun = None if run.dry_run else _record_beginning(run, before)
     tally = Tally()
     for found in old(run, before):
         if (expiry := _expire(run, before, found)) is not None:
             tally.add(expiry)
             yield expiry
-    _record_end(run, begun, "ended", tally)
+    if begun is not None:
+        _record_end(run, begun, "ended", tally)
 
 
 def _cut_off(begun: Event) -> datetime:
-    """Returns the time before which the last message had to be. Its event is at least as much later as the age says.
-
-    The event may be later still, because the time of an event is never before that of the last one.
+    """Returns the time before which the last message had to be. The event is later by the age, or by more than that,
+    because the time of an event is never before that of the last one.
     """
     latest = begun.created_at - timedelta(seconds=begun.body[OLDER_THAN])
     try:

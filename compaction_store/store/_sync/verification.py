@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from compaction_store import arguments
-from compaction_store.checkpoints import Checkpoint, CheckpointLog, Signer
+from compaction_store.checkpoints import Checkpoint, CheckpointLog
 from compaction_store.checkpoints.compare import Known, KnownCheckpoints
-from compaction_store.checkpoints.make import CheckpointRequest, Sink
+from compaction_store.checkpoints.make import CheckpointRequest
 from compaction_store.errors import DatabaseError, DatabaseUnavailable, InvalidInput, ThreadNotFound
 from compaction_store.integrity import stored_threads
 from compaction_store.integrity import thread as thread_verification
@@ -79,9 +79,8 @@ def verify_thread(
     report = replace(report, findings=(*checkpoints.findings, *report.findings))
     if schema_report is None:
         return report
-    return replace(
-        report, findings=(*schema_report.findings, *report.findings), notes=(*schema_report.notes, *report.notes)
-    )  # fmt: skip
+    findings, notes = (*schema_report.findings, *report.findings), (*schema_report.notes, *report.notes)
+    return replace(report, findings=findings, notes=notes)
 
 
 def verify_all(verification: Verification, after: str | UUID | Report | None) -> Iterator[Report]:
@@ -125,17 +124,8 @@ def verify_entry(db: Connections, thread: ThreadKey, kind: Kind, ordinal: int) -
     return thread_verification.verify_entry(thread.tenant, ThreadHead._make(state), kind, rows[0])
 
 
-def make_checkpoint(
-    db: Connections,
-    tenant: str | None,
-    signer: Signer,
-    log: CheckpointLog,
-    sinks: tuple[Sink, ...],
-    *,
-    allow_empty: bool,
-) -> Checkpoint:
+def make_checkpoint(db: Connections, request: CheckpointRequest) -> Checkpoint:
     """Makes the checkpoint of a tenant, or of all tenants."""
-    request = CheckpointRequest(tenant, signer, log, sinks, patience(db), allow_empty)
     request.check(is_async=_IS_ASYNC)
     return db.call(checkpointing.make_checkpoint, request)
 
@@ -184,20 +174,15 @@ def _too_slow(verification: Verification, error: DatabaseUnavailable) -> Finding
 
 
 def _compared(
-    verification: Verification,
-    thread: ThreadKey,
-    since: KnownEntry | None,
-    checkpoints: KnownCheckpoints,
-    known: Known | None,
+    call: Verification, thread: ThreadKey, since: KnownEntry | None, checkpoints: KnownCheckpoints, known: Known | None
 ) -> Report:
     """Verifies a thread and compares it with the checkpoints."""
     pos = None if since is None else since.pos
-    head = ThreadHead._make(verification.db.call(queries.thread_state, thread, pos))
-    if known is None:
-        known = checkpoints.find(head.thread_uid)
-    report = _walk(verification, thread._replace(uid=head.thread_uid), head, since, known)
-    if thread.thread_id == arguments.LOG and verification.level != "structure":
-        of_runs = retention.findings(verification.db, verification.tenant)
+    head = ThreadHead._make(call.db.call(queries.thread_state, thread, pos))
+    known = checkpoints.find(head.thread_uid) if known is None else known
+    report = _walk(call, thread._replace(uid=head.thread_uid), head, since, known)
+    if thread.thread_id == arguments.LOG and call.level != "structure":
+        of_runs = retention.findings(call.db, call.tenant)
         report = replace(report, findings=(*report.findings, *of_runs))
     return replace(checkpoints.annotate(report, known), thread_uid=head.thread_uid)
 
@@ -216,8 +201,7 @@ def _walk(
         if wanted.kind is None:
             rows = [db.call(queries.thread_state, thread, None)]
         elif wanted.kind == "active":
-            outline = db.call(queries.outline, thread, wanted.start, None, None)
-            rows = [(row.number,) for row in outline]
+            rows = [(row.number,) for row in db.call(queries.outline, thread, wanted.start, None, None)]
         else:
             content = level != "structure"
             rows = found = db.call(queries.entries, thread, wanted.kind, wanted.start, content, wanted.limit)
