@@ -80,8 +80,6 @@ def bounds(value: object, what: str) -> None:
 
 
 _BOUNDS = re.compile(r"(\d{0,15})(\.\.)?(\d{0,15})", re.ASCII)
-
-
 _AGE = re.compile(r"(\d{1,6})([mhdwy])", re.ASCII)
 # A year is never shorter than a calendar year.
 _UNITS = {

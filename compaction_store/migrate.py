@@ -19,15 +19,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store.errors import (
-    CompactionStoreError,
-    Conflict,
-    DatabaseError,
-    DatabaseUnavailable,
-    InvalidInput,
-    PermissionDenied,
-    UnsupportedDatabase,
-)
+from compaction_store import errors
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import cluster, queries, tables
 from compaction_store.postgres.calling import connections
@@ -63,11 +55,12 @@ def upgrade(url: str, revision: str = "head", *, partitions: int | None = None) 
     """
     if partitions is not None:
         if type(partitions) is not int or not MIN_PARTITIONS <= partitions <= MAX_PARTITIONS:
-            raise InvalidInput(
+            raise errors.InvalidInput(
                 f"partitions must be an integer from {MIN_PARTITIONS} to {MAX_PARTITIONS:,}, not {partitions!r}"
             )
         if (there := connections.run_once(url, _count_partitions)) not in (None, partitions):
-            raise Conflict(f"the table of messages was made with {there or 'no'} partitions, which cannot be changed")
+            what = f"the table of messages was made with {there or 'no'} partitions, which cannot be changed"
+            raise errors.Conflict(what)
     before = _alembic(url, lambda config: command.upgrade(config, revision), partitions=partitions)
     # The first migration makes the tables of the log, and is no event in it.
     if before is not None and (after := current(url)) != before:
@@ -105,7 +98,7 @@ def with_connection(url: str, run: Callable[[sa.Connection], None]) -> None:
             time.sleep(random.uniform(0.05, 0.25))  # noqa: S311 — jitter, not a secret
 
 
-def _transaction(engine: sa.Engine, run: Callable[[sa.Connection], None]) -> CompactionStoreError | None:
+def _transaction(engine: sa.Engine, run: Callable[[sa.Connection], None]) -> errors.CompactionStoreError | None:
     """Runs a migration in a transaction. Returns None if it succeeded, or the error if a retry may succeed."""
     try:
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
@@ -123,7 +116,7 @@ def _transaction(engine: sa.Engine, run: Callable[[sa.Connection], None]) -> Com
 def _take_turn(connection: sa.Connection) -> None:
     """Blocks other migrations and checkpoints until the end of this transaction."""
     if connection.scalar(sa.text(queries.IS_WORKER_ASKED)) and connection.scalar(sa.text(queries.IS_WORKER)):
-        raise UnsupportedDatabase(queries.WORKER)
+        raise errors.UnsupportedDatabase(queries.WORKER)
     queries.refuse_encoding(connection.scalar(sa.text("SHOW server_encoding")))
     connection.execute(sa.text(f"SET LOCAL lock_timeout = {TURN_TIMEOUT_MS}"))
     try:
@@ -139,14 +132,15 @@ def _take_turn(connection: sa.Connection) -> None:
             raise
     row = connection.execute(sa.text(queries.HOLDER)).one_or_none()
     holder = queries.Holder(*row) if row is not None else None
-    raise DatabaseUnavailable(f"another migration or a checkpoint did not finish in time{queries.held_by(holder)}")
+    what = f"another migration or a checkpoint did not finish in time{queries.held_by(holder)}"
+    raise errors.DatabaseUnavailable(what)
 
 
 def _refuse_without_superuser(connection: sa.Connection) -> None:
     """Raises an error if Citus must create roles on other nodes and the login is not a superuser."""
     has_citus = connection.scalar(sa.text("SELECT to_regclass('pg_catalog.pg_dist_node') IS NOT NULL"))
     if has_citus and connection.scalar(sa.text(_SQL["is_refused"])):
-        raise PermissionDenied(
+        raise errors.PermissionDenied(
             "on a Citus cluster, the login must be a superuser that can log in on every node:"
             " run compaction-store migrate with the URL of such a login"
         )
@@ -169,15 +163,15 @@ def _sqlstate(error: sa.exc.DBAPIError) -> str | None:
     return error.orig.sqlstate if isinstance(error.orig, psycopg.Error) else None
 
 
-def _failure(error: sa.exc.DBAPIError) -> CompactionStoreError:
+def _failure(error: sa.exc.DBAPIError) -> errors.CompactionStoreError:
     state = _sqlstate(error)
     lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
     if error.connection_invalidated or state is None:
-        return DatabaseUnavailable(f"cannot reach the database: {lines[0]}", sqlstate=state)
+        return errors.DatabaseUnavailable(f"cannot reach the database: {lines[0]}", sqlstate=state)
     if state == _NOT_EMPTY:
-        return Conflict(lines[0])
+        return errors.Conflict(lines[0])
     # The server's message can be shown, because a migration handles no content of messages.
-    return DatabaseError(f"the migration failed with SQLSTATE {state}: {lines[0]}", sqlstate=state)
+    return errors.DatabaseError(f"the migration failed with SQLSTATE {state}: {lines[0]}", sqlstate=state)
 
 
 def _count_partitions(connection: Connection) -> int | None:

@@ -1,7 +1,5 @@
-"""Imports the public names of a package when they are first used.
-
-The stub `__init__.pyi` beside a package's `__init__.py` has the module of each name. Type checkers read it too, so each
-name is written once.
+"""Imports the public names of a package when they are first used. The stub `__init__.pyi`, which type checkers read
+too, has the module of each name, so that each name is written once.
 """
 
 import ast

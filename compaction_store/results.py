@@ -124,10 +124,7 @@ class ItemsOf(Sequence[_T_co]):
 
 
 class AwaitableContext(Coroutine[Any, Any, _Context], AbstractAsyncContextManager[_Context]):
-    """A coroutine that is also an async context manager: entering it awaits the coroutine and enters the result.
-
-    Like any coroutine, it can be used only once.
-    """
+    """A coroutine, for one use, that is also an async context manager: entering it awaits it and enters the result."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, _Context]) -> None:
         self._coroutine = coroutine

@@ -71,9 +71,6 @@ class Result(Generic[_T]):
     value: _T
 
 
-# ---- drivers
-
-
 def drive(work: Work[_T]) -> _T:
     """Runs work in this thread and returns its result."""
     run = _Run(work)
@@ -201,15 +198,8 @@ async def _outcome_async(request: Any) -> _Outcome:
     return outcome
 
 
-# ---- the event loop
-
-
 def is_async(function: object) -> bool:
-    """Returns whether the result of a callable must be awaited.
-
-    This is so if the callable is an async function, has an async `__call__`, or has an attribute `needs_async` that is
-    True.
-    """
+    """Returns whether a callable is async, has an async `__call__`, or has an attribute `needs_async` that is True."""
     call = getattr(function, "__call__", None)  # noqa: B004 — the method itself is needed
     asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
     return asynchronous or getattr(function, "needs_async", False) is True
@@ -227,9 +217,8 @@ def is_on_event_loop() -> bool:
 async def in_thread(function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
     """Runs a function in a new daemon thread, with the caller's context variables.
 
-    If the task is cancelled, the function still runs to its end and its result is dropped. The thread does not come
-    from the loop's default executor: a few summarizers that wait minutes for a model would occupy all threads of the
-    executor, and Python waits for these threads at exit.
+    If the task is cancelled, the function still runs to its end. The loop's default executor is not used: a few
+    summarizers that wait minutes for a model would occupy all of its threads, for which Python waits at exit.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[_Outcome] = loop.create_future()

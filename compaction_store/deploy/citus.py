@@ -40,7 +40,6 @@ _TURNS = "turns"
 _OF_TURNS = ["take_turn", "renew_turn", "leave_turn", "hold_turn", "end_turns"]
 # Moving the stored rows, or shards of gigabytes, can take hours.
 _SECONDS = 24 * 3600.0
-
 # How often a move is repeated after a deadlock.
 _REPEATS = 10
 _IN_TRANSACTIONS = _SQL["in_transactions"].split()
@@ -85,9 +84,8 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
             queries.fetch(connection, statement)
         for (signature,) in queries.fetch(connection, _SQL["generic"]):
             queries.fetch(connection, f"ALTER FUNCTION {signature} RESET plan_cache_mode")
-        for signature, argument, is_forced in queries.fetch(
-            connection, _SQL["functions"], (_OF_TURNS, _IN_TRANSACTIONS)
-        ):
+        functions = queries.fetch(connection, _SQL["functions"], (_OF_TURNS, _IN_TRANSACTIONS))
+        for signature, argument, is_forced in functions:
             if argument is None:
                 queries.fetch(connection, _SQL["function"], (signature,))
             else:
@@ -140,9 +138,8 @@ def _spread(connection: Connection) -> None:
     _run_files(connection, "tables")
     for statement in (*_files("functions"), _SQL["copy_names"]):
         queries.fetch(connection, statement)
-    _run_files(connection, "triggers")
-    _run_files(connection, "policies")
-    _run_files(connection, "comments")
+    for folder in ("triggers", "policies", "comments"):
+        _run_files(connection, folder)
     # The rows of these two tables are temporary, so they need not be moved.
     queries.fetch(connection, "TRUNCATE compaction_store.staged, compaction_store.turns")
     for table in (*TABLES, NAMES, _TURNS):
@@ -186,9 +183,6 @@ def _transaction(connection: Connection) -> Iterator[None]:
         queries.fetch(connection, "ROLLBACK")
         raise
     queries.fetch(connection, "COMMIT")
-
-
-# ---- moving shards
 
 
 def rebalance(url: str) -> int:

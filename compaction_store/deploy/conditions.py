@@ -1,7 +1,5 @@
-"""Checks a store's server: old snapshots, replication slots, standbys, settings of logins, statistics, shards.
-
-All facts come from the server's own views. If the login may not see other sessions, a check says so. A check that could
-not be made is never reported as ok.
+"""Checks a store's server by its own views: old snapshots, replication slots, standbys, settings of logins, statistics,
+shards. A check that could not be made, as if the login may not see other sessions, is never reported as ok.
 """
 
 from __future__ import annotations

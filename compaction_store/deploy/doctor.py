@@ -1,7 +1,5 @@
-"""Checks a database and this installation for problems that would break the store's promises, with remedies.
-
-The doctor writes nothing, and reads no messages. A server that cannot be reached is a finding too. If the login may not
-see something, the check says so. A check that could not be made is never reported as ok.
+"""Checks a database and this installation for problems that would break the store's promises, with remedies. It writes
+nothing and reads no messages. A check that could not be made is never reported as ok.
 """
 
 from __future__ import annotations
@@ -67,10 +65,8 @@ class Seen(NamedTuple):
 
 
 def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 10.0) -> Iterator[Remark]:
-    """Yields the checks of this installation and of a database.
-
-    `platform` is the managed service that runs the server, a key of `platforms.PLATFORMS`. If it is None, the service
-    is recognized by its roles.
+    """Yields the checks of this installation and of a database. `platform` is the managed service that runs the server,
+    a key of `platforms.PLATFORMS`; if it is None, the service is recognized by its roles.
     """
     if platform is not None and platform not in platforms.PLATFORMS:
         raise errors.InvalidInput(f"platform must be one of {', '.join(platforms.PLATFORMS)}, not {platform!r}")
@@ -302,8 +298,7 @@ def _tenants(connection: Connection) -> list[str]:
     driver: psycopg.Connection[Any] = connection.driver_connection  # type: ignore[assignment]
     free = driver.execute("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user").fetchone()
     if free is None or not free[0]:
-        raise PermissionDenied(
-            "the login must have BYPASSRLS to see all tenants: ALTER ROLE … BYPASSRLS, or name one tenant"
-        )
+        what = "the login must have BYPASSRLS to see all tenants: ALTER ROLE … BYPASSRLS, or name one tenant"
+        raise PermissionDenied(what)
     rows = driver.execute("SELECT DISTINCT tenant FROM compaction_store.threads ORDER BY tenant").fetchall()
     return [tenant for (tenant,) in rows]

@@ -1,7 +1,4 @@
-"""Checks the connected server for the known pitfalls of managed Postgres services, with remedies that work there.
-
-The facts are from the services' documentation. Only facts that the server or its address shows become checks.
-"""
+"""Checks for documented pitfalls of managed Postgres services that the server or its address shows, with remedies."""
 
 from __future__ import annotations
 

@@ -111,20 +111,13 @@ def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
         inherit = sql.SQL(" WITH INHERIT TRUE, SET TRUE")
     elif not found.inherits:
         raise InvalidInput(f"{login!r} is NOINHERIT: it would not have the privileges of the role")
-    _change(
-        connection, "grant", login, role,
-        sql.SQL("GRANT {} TO {}{}").format(sql.Identifier(name), sql.Identifier(login), inherit),
-    )  # fmt: skip
+    statement = sql.SQL("GRANT {} TO {}{}").format(sql.Identifier(name), sql.Identifier(login), inherit)
+    _change(connection, "grant", login, role, statement)
     if ROLES[role].locks_threads and not queries.fetch(connection, _SQL["has_timeout"], (login, _TIMEOUT + "=%")):
         # A login that may grant the role may not alter every login. Its administrator then has to.
         with suppress(PermissionDenied):
-            _send(
-                connection,
-                sql.SQL("ALTER ROLE {} IN DATABASE {} SET {} = '60s'").format(
-                    sql.Identifier(login), sql.Identifier(found.database), sql.SQL(_TIMEOUT)
-                ),
-                name,
-            )
+            quoted = sql.Identifier(login), sql.Identifier(found.database), sql.SQL(_TIMEOUT)
+            _send(connection, sql.SQL("ALTER ROLE {} IN DATABASE {} SET {} = '60s'").format(*quoted), name)
 
 
 def _revoke(connection: Connection, login: str, role: Role, name: str) -> None:

@@ -62,6 +62,7 @@ _OF_TURNS: tuple[Callable[..., Any], ...] = (queries.renew_turn, queries.leave_t
 _NAMED = "SELECT compaction_store.named_thread(%b::uuid, %b::text, %b::text)"
 _NAME = "SELECT * FROM compaction_store.name_thread(%b::uuid, %b::text, %b::text)"
 _OPEN = "SELECT * FROM compaction_store.open_named_thread(%b::uuid, %b::text, %b::text, %b::text)"
+_RENEW = "SELECT compaction_store.renew_turn(%b::text, %b::text, %b, 1)"
 _HOLD = "SELECT compaction_store.hold_turn(%b::text, %b::text, %b, %b::text)"
 
 
@@ -112,10 +113,7 @@ class Cluster(Server):
         self._known: OrderedDict[tuple[str, str], UUID] = OrderedDict()
 
     def call(self, query: Callable[..., _T], connection: Connection, *arguments: Any) -> _T:
-        """Runs a query, or the cluster's form of it.
-
-        If the first argument has only a thread's name, adds the key, unless the query is about a turn.
-        """
+        """Runs a query, or the cluster's form of it, with the thread's key unless the query is about a turn."""
         key = arguments[0] if arguments else None
         if not (query is queries.erase and arguments[_DRY_RUN]):
             query = _FORMS.get(query, query)
@@ -176,11 +174,7 @@ class Cluster(Server):
             if error.sqlstate != _OTHER_SEQ:
                 raise
         # The turn is lost, so this raises TurnLost.
-        fetch(
-            connection,
-            "SELECT compaction_store.renew_turn(%b::text, %b::text, %b, 1)",
-            (key.tenant, key.thread_id, turn_id),
-        )
+        fetch(connection, _RENEW, (key.tenant, key.thread_id, turn_id))
         raise AssertionError("renew_turn must raise an error for a lost turn")
 
     def _take_turn(self, query: Callable[..., _T], connection: Connection, key: ThreadKey, *arguments: Any) -> _T:

@@ -1,7 +1,5 @@
-"""Seals what a store sends, and opens what it reads, at the one place that every query passes.
-
-One table says which arguments of which queries are sealed, and another which columns are opened. Verifying and
-exporting read through `as_stored`.
+"""Seals what a store sends, and opens what it reads, at the one place that every query passes. Two tables say which
+arguments are sealed and which columns are opened. Verifying and exporting read through `as_stored`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The tables as SQLAlchemy objects, made from the files in migrations/sql/tables.
-
-Queries across threads use them, and Alembic compares them with a database. The files have defaults and generated
-columns in the form that Postgres prints, so that the check of the schema can compare them as text.
+"""The tables as SQLAlchemy objects, for queries and Alembic, made from the files in migrations/sql/tables. The files
+have defaults and generated columns as Postgres prints them, so that the check of the schema can compare texts.
 """
 
 from __future__ import annotations

@@ -140,10 +140,8 @@ def account_for(data: Path) -> pwd.struct_passwd | None:
 
 
 def _create_account() -> pwd.struct_passwd:
-    """Creates the account, or returns it if another process has created it.
-
-    Only one process at a time may run useradd, because useradd checks the name before it takes its own lock. If two run
-    at the same time, the second replaces the account with one that has a different uid and cannot read the files.
+    """Creates the account. Only one process at a time may run useradd, which checks the name before it takes its own
+    lock: a second would replace the account with one that has a different uid and cannot read the files.
     """
     command = ("useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT)
     folder = os.open("/etc", os.O_RDONLY)
@@ -198,7 +196,6 @@ def open_log(folder: DataFolder) -> Iterator[tuple[int, Callable[[], str]]]:
             path.replace(folder.path / "log.old")
     log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     start = os.fstat(log).st_size
-
     try:
         yield log, lambda: _failure(os.pread(log, _LOG_BYTES, start), folder)
     finally:

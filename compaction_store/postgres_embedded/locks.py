@@ -1,7 +1,4 @@
-"""The lock files of an embedded Postgres.
-
-The kernel releases a lock when its process exits or is killed, so no lock remains after a crash.
-"""
+"""The lock files of an embedded Postgres. The kernel releases a lock when its process exits or is killed."""
 
 from __future__ import annotations
 

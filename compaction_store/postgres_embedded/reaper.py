@@ -1,8 +1,7 @@
 """Stops an embedded Postgres when its last user is gone, even if that user was killed.
 
-The reaper is a small process that waits until nobody holds the users' lock. If the last user let the server linger, it
-also waits for that time. It runs `COMMAND`, without the rest of the package and without site-packages, so that it
-starts fast and stays small.
+The reaper is a process that waits until nobody holds the users' lock, and longer if the last user let the server
+linger. It runs `COMMAND` without the rest of the package and site-packages, to start fast and stay small.
 """
 
 from __future__ import annotations

@@ -23,10 +23,8 @@ _SETTINGS = ModuleData(__file__).values["settings"]
 
 
 def start(folder: DataFolder) -> int:
-    """Creates, starts or joins the server. Returns the descriptor of the users' lock, which is held shared.
-
-    The server runs while any process holds this lock. If this process is killed at any point, the next call completes
-    the folder.
+    """Creates, starts or joins the server, which runs while any process holds the users' lock. Returns the descriptor
+    of this lock, held shared. If this process is killed at any point, the next call completes the folder.
     """
     data_folder.check_version(folder)
     (folder.path / locks.FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -173,11 +171,8 @@ def _run_server(folder: DataFolder, account: pwd.struct_passwd | None, log: int,
 
 
 def _remove_leftovers(folder: DataFolder) -> None:
-    """Removes the pid file and the socket files that a killed server left behind.
-
-    These files would block a start if another program has the old process id now. The caller must hold the running
-    lock, so that no server of this package is running. Raises an error if a server that was started by hand is running
-    on the folder.
+    """Removes what a killed server left behind, which would block a start if another program has its process id now.
+    The caller must hold the running lock. Raises an error if a server that was started by hand runs on the folder.
     """
     pid, _ = postmaster.read_pid_file(folder.data)
     if pid is not None and _is_server_on(pid, folder.data):

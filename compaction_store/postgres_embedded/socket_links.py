@@ -19,10 +19,8 @@ _ATTEMPTS = 100
 
 
 def short_path(data: Path) -> Path | None:
-    """Returns a path of the folder that can be the host in a URL.
-
-    If the folder's own path is too long for a socket, or has unsafe characters, this makes a link to the folder in the
-    temporary folder, and returns the path of the link. Returns None if no link has a path that is short enough.
+    """Returns a path of the folder that can be the host in a URL. If its own path is too long for a socket or has
+    unsafe characters, makes a link in the temporary folder. Returns None if no link's path is short enough.
     """
     name = os.fsencode(data)
     if len(name) <= _LONGEST and b"," not in name and name.isascii():

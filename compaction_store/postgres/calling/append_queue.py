@@ -137,10 +137,8 @@ class AppendQueue:
                 caller.signal = signal()
 
     def push_in(self, caller: Caller) -> None:
-        """Gives a place to a caller that has waited for `PATIENCE`, if the server is not busy with its thread.
-
-        Every caller that has had a place for longer than `PATIENCE`, for example because its thread is locked, loses
-        the place. Its append continues nevertheless.
+        """Gives a place to a caller that has waited for `PATIENCE`, if the server is not busy with its thread. Callers
+        that have had a place for longer, for example because their thread is locked, lose it, but their appends go on.
         """
         with self._lock:
             long_ago = time.monotonic() - PATIENCE

@@ -71,10 +71,8 @@ Observer = Callable[[str], AbstractContextManager[Statement]]
 
 
 class Caller:
-    """Runs queries on the connections of an engine.
-
-    `server` runs the queries in the form that it needs. If it has nodes, a write with an unknown outcome is retried
-    once after the deadline.
+    """Runs queries on the connections of an engine, in the form that `server` needs. If the server has nodes, a write
+    with an unknown outcome is retried once after the deadline.
     """
 
     def __init__(
@@ -242,10 +240,7 @@ def _refused(where: str, why: str, sqlstate: str | None) -> Verdict:
 def _attempt(
     engine: sa.Engine, connection: Connection, query: Callable[..., _T], arguments: tuple[Any, ...], *, writes: bool
 ) -> tuple[_T | None, BaseException | None]:
-    """Runs the query in autocommit, and returns the result or the database's error. Gives the connection back.
-
-    The connections of a caller's own engine need not be in autocommit, so it is turned on for the query.
-    """
+    """Runs the query in autocommit, gives the connection back, and returns the result or the database's error."""
     given: Any = connection.dbapi_connection
     waiter = waiters.waiter(connection.driver_connection)  # type: ignore[arg-type]
     waiter.begin()
@@ -310,11 +305,8 @@ def _failure(verdict: Verdict, unknown_key: str | None, thread: str) -> errors.C
     if unknown_key is None or not isinstance(verdict.failure, errors.DatabaseError):
         return verdict.failure
     how = "unchanged" if unknown_key == UNKEYED else "with the error's key"
-    return errors.OutcomeUnknown(
-        f"the outcome of the write is unknown{thread}: repeat it {how}",
-        key=unknown_key or None,
-        sqlstate=verdict.failure.sqlstate,
-    )
+    what = f"the outcome of the write is unknown{thread}: repeat it {how}"
+    return errors.OutcomeUnknown(what, key=unknown_key or None, sqlstate=verdict.failure.sqlstate)
 
 
 @contextmanager
@@ -326,18 +318,12 @@ def after_write(key: str, thread_id: str) -> Iterator[None]:
         state = error.sqlstate
     else:
         return
-    raise errors.OutcomeUnknown(
-        f"the write happened but could not be read back{checks.about(thread_id)}: look it up by the error's key",
-        key=key,
-        sqlstate=state,
-    )
+    what = f"the write happened but could not be read back{checks.about(thread_id)}: look it up by the error's key"
+    raise errors.OutcomeUnknown(what, key=key, sqlstate=state)
 
 
 def deadline_for_opening(connect_timeout: float, deadline: float) -> float:
-    """Returns how many seconds opening a store may take: the connect timeout, but at most the deadline of a call.
-
-    A deadline below two seconds counts as two seconds.
-    """
+    """Returns the seconds for opening a store: the connect timeout, or the deadline (at least two seconds) if less."""
     return min(connect_timeout, max(deadline, _LEAST_WITHOUT_RETRIES))
 
 

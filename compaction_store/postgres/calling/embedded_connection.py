@@ -79,9 +79,6 @@ def identifier(data: Path) -> int:
     return found
 
 
-# ---- connecting
-
-
 class Server:
     """The embedded server of an engine, identified by its socket's folder and its database."""
 
@@ -159,9 +156,6 @@ def _check_socket(descriptor: int) -> None:
     with socket.socket(fileno=os.dup(descriptor)) as peer:
         if peer.family != socket.AF_UNIX:
             raise psycopg.OperationalError("the connection must go over the Unix socket of the embedded server")
-
-
-# ---- the environment
 
 
 def _add_bad_variables(failure: psycopg.Error, bad_variables: set[str]) -> bool:

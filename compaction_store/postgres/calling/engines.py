@@ -1,7 +1,5 @@
-"""Creates engines whose connections and pools never wait longer than the deadline of a call.
-
-This holds for a slow name server, for a server that accepts connections and never answers, and for an exhausted pool.
-It also holds for a caller's own engine, as far as the engine's `creator` and the timeout of its pool allow.
+"""Creates engines whose connections and pools never wait longer than the deadline of a call. For a caller's own engine,
+this holds as far as the engine's `creator` and the timeout of its pool allow.
 """
 
 from __future__ import annotations
@@ -266,9 +264,6 @@ def replace_pool(engine: sa.Engine) -> None:
             while True:
                 pool._pool.mutex.release()  # type: ignore[attr-defined]  # noqa: SLF001 — there is no public way
         pool.dispose()
-
-
-# ---- connecting
 
 
 def prepare(engine: sa.Engine) -> None:

@@ -1,5 +1,4 @@
-"""Translates errors of the database into errors of this package. Decides whether a call may be retried, and whether a
-write may have happened.
+"""Translates errors of the database, and decides whether to retry, and whether a write may have happened.
 
 Errors never contain values that were sent. An error of Postgres itself may quote a row, so only its SQLSTATE and the
 name of the constraint are kept.
@@ -81,10 +80,7 @@ class Verdict(NamedTuple):
 
 
 def judge(error: BaseException, of_thread: str, *, has_nodes: bool) -> Verdict:
-    """Judges the error of a failed call.
-
-    On a cluster, `has_nodes` is true: a worker may have committed although the coordinator failed or was cancelled.
-    """
+    """Judges the error of a failed call. With `has_nodes`, a worker may have committed if the coordinator failed."""
     state = sqlstate(error)
     if isinstance(error, InDoubt | DeadlinePassed):
         state = CANCELLED if isinstance(error, DeadlinePassed) else None
@@ -123,19 +119,13 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def _is_of_a_node(state: str | None) -> bool:
-    """Returns whether an error comes from a node of a cluster.
-
-    Such an error is either internal to Citus, or says that no tenant is set. On the coordinator, a tenant is always
-    set, because every call sets it there.
-    """
+    """Returns whether an error is internal to Citus, or is for lack of a tenant, which the coordinator always has."""
     return state is not None and (state.startswith("XX") or state == _NO_TENANT)
 
 
 def _is_of_log(error: BaseException, *, has_nodes: bool) -> bool:
-    """Returns whether a unique key of the log was violated.
-
-    The coordinator of a cluster does not report the name of the key. On a cluster, a violated key is always one of the
-    log, because all other rows are inserted with ON CONFLICT.
+    """Returns whether a unique key of the log was violated. A cluster's coordinator does not name the key, which is
+    always one of the log, because all other rows are inserted with ON CONFLICT.
     """
     name = error.diag.constraint_name if isinstance(error, psycopg.Error) else None
     return has_nodes if name is None else name.startswith(_LOG_KEYS)
@@ -155,9 +145,7 @@ def with_canceller(error: BaseException, *, is_ours: bool) -> BaseException:
 
 
 def original(error: BaseException) -> BaseException:
-    if isinstance(error, sa.exc.DBAPIError) and error.orig is not None:
-        return error.orig
-    return error
+    return error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig is not None else error
 
 
 def translated(error: BaseException, of_thread: str) -> errors.CompactionStoreError:

@@ -1,7 +1,5 @@
-"""Executes statements directly on the driver's connection, sync or async, with binary parameters and results.
-
-The connection comes from SQLAlchemy's pool and is in autocommit. The statements do not go through SQLAlchemy's
-execution layer, because that would take a quarter of the time of a single append.
+"""Executes statements directly on the driver's connection, sync or async, with binary parameters and results, in
+autocommit. SQLAlchemy's execution layer is left out, because it would take a quarter of the time of a single append.
 """
 
 from __future__ import annotations
@@ -125,10 +123,8 @@ def execute_binary(
     values: Sequence[str | bytes | None],
     work: Iterator[None] | None = None,
 ) -> PGresult:
-    """Executes a statement with binary values. Uses no cursor, because one would take a tenth of the time of an append.
-
-    The driver still waits for the server, so an interrupt or a cancellation ends this call like any other. While the
-    server executes the statement, `work` is done step by step until it ends or the server answers.
+    """Executes a statement with binary values, without a cursor, which would take a tenth of the time of an append.
+    While the driver waits, so that an interrupt ends this call like any other, does `work` step by step.
     """
     driver = driver_of(connection)
     encoding = driver.info.encoding

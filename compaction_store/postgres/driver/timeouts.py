@@ -33,7 +33,6 @@ _MOST_CANCELS = 64
 _WARNING = "01000"
 _SHUTDOWN = "57P"
 _RAISED_BY_A_FUNCTION = "exec_stmt_raise"
-
 # Tells a generator of the driver that the connection is not ready, neither to read nor to write.
 _NOT_READY = 0
 
@@ -86,10 +85,8 @@ def _resumed(steps: PQGen[Any]) -> Any:
 
 
 class Waiter:
-    """A replacement for the `wait` method of a driver's connection. It enforces the deadline and handles notices.
-
-    It has only a weak reference to the connection. With a reference cycle, a lost connection would stay open until the
-    garbage collector runs.
+    """A replacement for the `wait` method of a driver's connection, with the deadline. It refers to the connection
+    weakly, because in a cycle a lost connection would stay open until the garbage collector runs.
     """
 
     def __init__(self, driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:

@@ -91,11 +91,7 @@ class CompactionFilter(NamedTuple):
 
 
 class CompactionKey(NamedTuple):
-    """The position of a record in a listing, after which the next page begins.
-
-    A listing of all threads is in the order of time, thread_uid and number; that of one thread is in the order of
-    number.
-    """
+    """The position of a record in a listing: of all threads in the order of these fields, of one thread by number."""
 
     created_at: datetime
     thread_uid: UUID
@@ -122,11 +118,10 @@ def compactions(
 def sample(
     connection: Connection, tenant: str, wanted: CompactionFilter, seed: int, count: int, among: int
 ) -> tuple[int, list[tuple[UUID, int]]]:
-    """Draws up to `count` records at random from the first `among` records that match and can be judged.
+    """Draws up to `count` records at random from the first `among` records that match and are not erased.
 
-    Erased records cannot be judged. A copy in a fork is left out if its original can be, because otherwise forks of
-    good records would hide bad ones. Returns the number of records that the draw was made from, and the keys of the
-    drawn records. The server sends only these keys.
+    A copy in a fork is left out if its original can be drawn, because otherwise forks of good records would hide bad
+    ones. Returns the number of records that the draw was made from, and the keys of the drawn records.
     """
     given = {**_given(wanted), "tenant": tenant, "seed": f"{seed}/", "count": count, "among": among}
     candidate = _SQL["candidate"] + _conditions(tuple(given))
@@ -408,9 +403,8 @@ def tenant_events(
     if after is not None:
         given |= dict(zip(("after_at", "after_uid", "after_pos"), after, strict=True))
         conditions.append(_SQL["after"].format(than="<" if newest_first else ">"))
-    statement = _SQL["events"].format(
-        conditions="".join(f" AND {condition}" for condition in conditions), desc=" DESC" if newest_first else ""
-    )
+    where = "".join(f" AND {condition}" for condition in conditions)
+    statement = _SQL["events"].format(conditions=where, desc=" DESC" if newest_first else "")
     return [dict(zip(_EVENT, row, strict=True)) for row in select_of(connection, tenant, statement, given)]
 
 

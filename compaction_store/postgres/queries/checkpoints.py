@@ -99,8 +99,8 @@ def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[l
     fetch(connection, _ALL_HEADS if all_tenants else _HEADS)
     # The functions run as the owner of the tables, for whom the policies hold. They set the tenant of each thread.
     fetch(connection, "SET LOCAL row_security = on")
-    for setting in (NESTED, _BY_KEY):
-        fetch(connection, setting)
+    fetch(connection, NESTED)
+    fetch(connection, _BY_KEY)
     while rows := fetch(connection, f"FETCH {page:d} FROM heads"):
         yield rows
     fetch(connection, "CLOSE heads")
@@ -115,10 +115,7 @@ def states(connection: Connection, places: Sequence[tuple[UUID, str, int | None]
 def entries_of_many(
     connection: Connection, kind: str, places: Sequence[tuple[UUID, str, int, int]]
 ) -> list[tuple[Any, ...]]:
-    """Returns the rows of `entries`, without content, for many threads. The first column is the thread_uid.
-
-    A place is a thread_uid, a tenant, the first ordinal or pos, and the limit.
-    """
+    """Returns thread_uids with rows of `entries`, without content, for places: uid, tenant, start and limit."""
     uids, tenants, starts, limits = map(list, zip(*places, strict=True))
     values = {"uids": uids, "tenants": tenants, "starts": starts, "limits": limits, "kind": kind}
     return fetch(connection, _SQL["entries"], values)

@@ -20,17 +20,9 @@ from compaction_store.integrity import erasure
 from compaction_store.integrity.stored_threads import StoredThread
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres.driver.cursor import Connection, fetch, literal, together, transaction
-from compaction_store.postgres.queries import loads
+from compaction_store.postgres.queries import functions, loads
 from compaction_store.postgres.queries.across_threads import NESTED
-from compaction_store.postgres.queries.functions import (
-    BEGIN_IMPORT,
-    ERASE,
-    FINISH_IMPORT,
-    FORK,
-    EraseRow,
-    ForkRow,
-    ThreadKey,
-)
+from compaction_store.postgres.queries.functions import EraseRow, ForkRow, ThreadKey
 from compaction_store.postgres.queries.listing import HAS_HEAD, listed, of_page
 
 _SQL = ModuleData(__file__).values
@@ -73,7 +65,7 @@ def _read(connection: Connection, tenant: str, page: list[UUID]) -> list[StoredT
 def fork_on_cluster(connection: Connection, key: ThreadKey, new_thread_id: str, *arguments: Any) -> ForkRow:
     """Does the same as `fork`, and adds the new thread's name to the table of names in the same transaction."""
     with together(connection):
-        row = ForkRow._make(_on_node(connection, FORK, key, (new_thread_id, *arguments)))
+        row = ForkRow._make(_on_node(connection, functions.FORK, key, (new_thread_id, *arguments)))
         if not row.replayed:
             name = key.tenant, new_thread_id
             fetch(connection, _SQL["claim"], (name_uid(*name), *name, row.child_uid))
@@ -85,7 +77,7 @@ def erase_on_cluster(connection: Connection, key: ThreadKey, *arguments: Any) ->
     name = key.tenant, key.thread_id
     with together(connection):
         fetch(connection, _SQL["end_turns"], (*name, False))
-        row = EraseRow._make(_on_node(connection, ERASE, key, arguments))
+        row = EraseRow._make(_on_node(connection, functions.ERASE, key, arguments))
         if row.event_pos is not None:
             fetch(connection, _SQL["end_turns"], (*name, True))
             fetch(connection, _SQL["unname"], (name_uid(*name), *name, key.uid))
@@ -97,27 +89,26 @@ def _on_node(connection: Connection, statement: str, key: ThreadKey, arguments: 
     fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(key.tenant)}")
     fetch(connection, NESTED)
     fetch(connection, _SQL["join"], tuple(key))
-    return fetch(
-        connection, _SQL["on_node"].format(statement.removeprefix("SELECT * FROM ")), (*key, *arguments, key.uid)
-    )[0]
+    on_node = _SQL["on_node"].format(statement.removeprefix("SELECT * FROM "))
+    return fetch(connection, on_node, (*key, *arguments, key.uid))[0]
 
 
 def import_cluster_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
     """Does the same as `import_bundle`, and adds the thread's name to the table of names in the same transaction."""
     with loads.importing(about):
-        if loads.is_there(staged, fetch(connection, BEGIN_IMPORT, tuple(key)), about):
+        if loads.is_there(staged, fetch(connection, functions.BEGIN_IMPORT, tuple(key)), about):
             return staged.sent
         staged.sent = True
         with together(connection):
             # An erased thread has no row in the table of names.
             if erasure.stub_uid(key.thread_id) is None:
-                fetch(
-                    connection, _SQL["claim"], (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id, key.uid)
-                )
+                name = key.tenant, key.thread_id
+                fetch(connection, _SQL["claim"], (name_uid(*name), *name, key.uid))
             for kind in import_rows.KINDS:
                 for rows in _pages(staged, kind):
                     fetch(connection, _SQL["stage"], (key.uid, key.tenant, kind, rows))
-            return not loads.is_there(staged, fetch(connection, FINISH_IMPORT, loads.finishing(key, staged)), about)
+            found = fetch(connection, functions.FINISH_IMPORT, loads.finishing(key, staged))
+            return not loads.is_there(staged, found, about)
 
 
 def _pages(staged: import_rows.Staged, kind: str) -> Iterator[str]:

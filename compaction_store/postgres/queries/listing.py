@@ -22,12 +22,10 @@ _CONDITIONS = {
 def stored_threads(
     connection: Connection, tenant: str, after: UUID | None, limit: int
 ) -> list[tuple[UUID, str | None, bool, int]]:
-    """Returns a page of all thread_uids of a tenant.
+    """Returns a page of thread_uids, each with the name, whether there is a head, and how many others have the name.
 
-    Each row has the thread's name, whether it has a head, and the number of other threads with the same name. The
-    queries read all five tables, so that they find the remains of a damaged thread. Every statement has a condition on
-    the tenant, because row-level security does not apply to every login. For messages, the queries use a partial index,
-    which has only a few messages of each thread.
+    The queries read all five tables to find the remains of a damaged thread, with a condition on the tenant, because
+    row-level security does not apply to every login. For messages, they use a partial index with a few of each thread.
     """
     with transaction(connection, tenant, read_only=True):
         page = listed(connection, tenant, after, limit)

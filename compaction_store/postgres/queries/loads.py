@@ -85,9 +85,8 @@ def import_bundle(connection: cursor.Connection, key: ThreadKey, staged: import_
         staged.sent = True
         with cursor.transaction(connection, key.tenant, read_only=False):
             for kind in import_rows.KINDS:
-                statement = (
-                    f"COPY compaction_store.staged ({', '.join(import_rows.COLUMNS[kind])}) FROM STDIN (FORMAT BINARY)"
-                )
+                columns = ", ".join(import_rows.COLUMNS[kind])
+                statement = f"COPY compaction_store.staged ({columns}) FROM STDIN (FORMAT BINARY)"
                 cursor.copy(connection, statement.encode(), staged.blocks(kind))
             return not is_there(staged, cursor.fetch(connection, FINISH_IMPORT, finishing(key, staged)), about)
 

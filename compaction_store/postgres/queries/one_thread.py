@@ -12,17 +12,7 @@ from uuid import UUID
 from compaction_store.messages.keys import Key
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres.driver import cursor
-from compaction_store.postgres.driver.cursor import (
-    EARLIEST,
-    LATEST,
-    Connection,
-    call_value,
-    driver_of,
-    execute_binary,
-    fetch,
-    select_of,
-    types_of,
-)
+from compaction_store.postgres.driver.cursor import Connection, fetch, select_of
 from compaction_store.postgres.queries import functions
 from compaction_store.postgres.queries.functions import ThreadKey
 
@@ -36,10 +26,8 @@ class NewMessage(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """The state that an append requires of the thread.
-
-    `seq` is the last seq, `head` is the head, `seen_head` is the entry at the pos in the receipt, `turn_id` is the turn
-    that must have the thread, and `subject` is the subject, which a new thread gets.
+    """The conditions of an append: the thread's last seq, its head, the entry at the pos in the receipt (`seen_head`),
+    the turn that must have the thread, and the subject, which a new thread gets.
     """
 
     seq: int | None = None
@@ -70,9 +58,7 @@ _IN_TURN = "SELECT CASE WHEN compaction_store.hold_turn(%b::text, %b::text, %b, 
 _APPEND_IN_TURN = (
     b"SELECT CASE WHEN compaction_store.hold_turn($2, $3, $19, $9) THEN " + _APPEND.removeprefix(b"SELECT ") + b" END"
 )
-_TYPES = types_of(
-    "uuid text text text bytea text int4 text text text text int8 bool bytea bytea bool text text"
-)  # fmt: skip
+_TYPES = cursor.types_of("uuid text text text bytea text int4 text text text text int8 bool bytea bytea bool text text")
 # The row of `append` in binary: the number of fields, and then the type, length and value of each field. It is decoded
 # here, because the driver would build a loader for it at every call, and take a tenth of the call's time in Python.
 _WRITTEN = struct.Struct(">i 2iq 2iq 2iq 2i32s 2i? 2i16s 2i")
@@ -84,16 +70,14 @@ def _moment(microseconds: int) -> datetime:
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
-        return EARLIEST if microseconds < 0 else LATEST
+        return cursor.EARLIEST if microseconds < 0 else cursor.LATEST
 
 
 def _written(connection: Connection, value: bytes | None) -> Written:
     """Decodes the result of a SQL function that appends."""
     assert value is not None  # noqa: S101 — the functions return a row, or raise
-    _, _, _, seq, _, _, pos, _, _, microseconds, _, _, head, _, _, replayed, _, _, uid, _, _ = _WRITTEN.unpack_from(
-        value
-    )
-    info = driver_of(connection).info
+    seq, pos, microseconds, head, replayed, uid = _WRITTEN.unpack_from(value)[3:-2:3]
+    info = cursor.driver_of(connection).info
     written_at = _moment(microseconds).astimezone(info.timezone)
     login = value[_WRITTEN.size :].decode(info.encoding)
     return Written(seq, pos, written_at, head, replayed, UUID(bytes=uid), login)
@@ -125,9 +109,9 @@ def append(
         expected.seen_head, durable.to_bytes(), actor, expected.subject,
     )  # fmt: skip
     if expected.turn_id is None:
-        return _written(connection, execute_binary(connection, _APPEND, _TYPES, values).get_value(0, 0))
-    in_turn, types = (*values, expected.turn_id.bytes), (*_TYPES, *types_of("uuid"))
-    return _written(connection, execute_binary(connection, _APPEND_IN_TURN, types, in_turn).get_value(0, 0))
+        return _written(connection, cursor.execute_binary(connection, _APPEND, _TYPES, values).get_value(0, 0))
+    in_turn, types = (*values, expected.turn_id.bytes), (*_TYPES, *cursor.types_of("uuid"))
+    return _written(connection, cursor.execute_binary(connection, _APPEND_IN_TURN, types, in_turn).get_value(0, 0))
 
 
 def append_observed(
@@ -159,7 +143,7 @@ def _appended(
     if expected.turn_id is not None:
         statement = _IN_TURN.format(statement.removeprefix("SELECT "))
         parameters = (thread.tenant, thread.thread_id, expected.turn_id, key.text, *parameters)
-    return _written(connection, call_value(connection, statement, parameters))
+    return _written(connection, cursor.call_value(connection, statement, parameters))
 
 
 def _lists(
@@ -224,10 +208,8 @@ _APPLIED = ("pos", "number", "revokes", "tokens_before", "tokens_after")
 
 
 def appended_tokens(connection: Connection, key: ThreadKey, ranges: int, last_pos: int) -> list[Any]:
-    """Divides a thread up to `last_pos` into ranges. Returns the last pos and the sum of the tokens of each range.
-
-    There are at most `ranges` ranges. Ranges without messages are left out. The server reads the row of every message,
-    but sends only the sums. `key` must have the thread_uid, and `last_pos` must not be after the head.
+    """Returns the last pos and the sum of the tokens of at most `ranges` ranges of a thread that have messages. `key`
+    must have the thread_uid, and `last_pos` must not be after the head. The server sends only the sums.
     """
     width = max(1, (last_pos - 1) // ranges + 1)
     return select_of(connection, key.tenant, _SQL["appended"], {"uid": key.uid, "width": width, "last_pos": last_pos})

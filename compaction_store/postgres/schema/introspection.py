@@ -1,8 +1,7 @@
-"""Reads the schema of a database as facts. A fact is a subject and its description, both as text.
+"""Reads the schema of a database as facts: subjects and their descriptions, both as text.
 
-The queries in `facts` read the catalog, where n is always the namespace compaction_store. They qualify every name with
-its schema, so that no object in the database can replace a catalog table. They need no privileges. `schema_check` has
-the expected facts.
+The queries in `facts` read the catalog, where n is always the namespace compaction_store, and need no privileges. They
+qualify every name, so that no object in the database can replace a catalog table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Describes the schema on one server, its differences on a Citus cluster, and the partitions of the messages.
-
-Messages are distributed by a hash of the thread's key, so all messages of a thread are in one partition. The name of a
-partition ends with its number.
-"""
+"""Describes the schema on a server and on a Citus cluster. All messages of a thread are in one partition."""
 
 from __future__ import annotations
 
@@ -47,11 +43,8 @@ class ClusterLayout(Layout):
     def sql(self, folder: str) -> str:
         others = _joined("citus") if folder == "functions" else ""
         # A unique index must contain the distribution column. `distribute` makes this one again.
-        found = (
-            super()
-            .sql(folder)
-            .replace("UNIQUE INDEX threads_tenant_thread_id_idx", "INDEX threads_tenant_thread_id_idx")
-        )
+        index = "INDEX threads_tenant_thread_id_idx"
+        found = super().sql(folder).replace(f"UNIQUE {index}", index)
         return found + others + _joined(f"citus/{folder}")
 
     def view(self, name: str) -> str:

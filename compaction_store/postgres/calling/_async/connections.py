@@ -48,9 +48,8 @@ class AsyncConnections(Caller):
     ) -> _T:
         """Runs a query, and retries it until the deadline. Errors name the thread if the first argument is a ThreadKey.
 
-        A call without a key is a read. A write has a key, so that it can be repeated safely. A write that is safe to
-        repeat without a key has the key UNKEYED. `is_in_doubt` says that an earlier call with this key may have
-        written.
+        A read has no key. A write has a key, with which it can be repeated safely, or UNKEYED if it needs none for
+        that. `is_in_doubt` says that an earlier call with this key may have written.
         """
         return await greenlet_spawn(self._call, query, arguments, key, is_in_doubt=is_in_doubt)
 

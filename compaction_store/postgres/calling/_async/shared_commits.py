@@ -12,15 +12,9 @@ from compaction_store import waiting
 from compaction_store.arguments import about
 from compaction_store.errors import CompactionStoreError, DatabaseUnavailable, OutcomeUnknown
 from compaction_store.postgres import queries
+from compaction_store.postgres.calling import append_queue
 from compaction_store.postgres.calling._async.connections import AsyncConnections
-from compaction_store.postgres.calling.append_queue import (
-    PATIENCE,
-    AppendQueue,
-    AppendQueues,
-    AsyncSignal,
-    Caller,
-    may_share,
-)
+from compaction_store.postgres.calling.append_queue import PATIENCE, AppendQueue, AppendQueues, AsyncSignal, Caller
 from compaction_store.postgres.calling.call import UNKEYED
 from compaction_store.postgres.queries import Append, Written
 
@@ -38,7 +32,7 @@ class AsyncSharedCommits:
         self._queues = AppendQueues(connections)
 
     async def append(self, db: AsyncConnections, append: Append) -> Written:
-        if not self._is_on or not db.server.has_all_threads or not may_share(append):
+        if not self._is_on or not db.server.has_all_threads or not append_queue.may_share(append):
             return await _alone(db, append)
         queue, caller = self._queues.of(AsyncSignal), Caller(append)
         try:

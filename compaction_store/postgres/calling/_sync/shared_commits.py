@@ -12,15 +12,9 @@ import time
 from compaction_store.arguments import about
 from compaction_store.errors import CompactionStoreError, DatabaseUnavailable, OutcomeUnknown
 from compaction_store.postgres import queries
+from compaction_store.postgres.calling import append_queue
 from compaction_store.postgres.calling._sync.connections import Connections
-from compaction_store.postgres.calling.append_queue import (
-    PATIENCE,
-    AppendQueue,
-    AppendQueues,
-    Signal,
-    Caller,
-    may_share,
-)
+from compaction_store.postgres.calling.append_queue import PATIENCE, AppendQueue, AppendQueues, Signal, Caller
 from compaction_store.postgres.calling.call import UNKEYED
 from compaction_store.postgres.queries import Append, Written
 
@@ -38,7 +32,7 @@ class SharedCommits:
         self._queues = AppendQueues(connections)
 
     def append(self, db: Connections, append: Append) -> Written:
-        if not self._is_on or not db.server.has_all_threads or not may_share(append):
+        if not self._is_on or not db.server.has_all_threads or not append_queue.may_share(append):
             return _alone(db, append)
         queue, caller = self._queues.of(Signal), Caller(append)
         try:
