@@ -132,11 +132,15 @@ class LastPlanned:
 def allowed_rules(allow: Collection[str], reason: object) -> frozenset[str]:
     """Checks `allow` and `reason`, and returns the rules that may be broken."""
     arguments.reason(reason)
+    return rules(allow, "allow")
+
+
+def rules(allow: Collection[str], name: str) -> frozenset[str]:
     allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
     if not allowed <= ALLOWED:
         # Do not quote the names: a callback may have given content by mistake.
         wrong = f"{len(allowed - ALLOWED)} of {len(allowed)} names are not"
-        raise InvalidInput(f"allow must be among {', '.join(sorted(ALLOWED))}; {wrong}")
+        raise InvalidInput(f"{name} must be among {', '.join(sorted(ALLOWED))}; {wrong}")
     return allowed
 
 

@@ -7,12 +7,12 @@ or summarizer can block the loop.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from itertools import product
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from compaction_store.arguments import name_of
-from compaction_store.compaction.asks import Ask, Planned, Steps
+from compaction_store.compaction.asks import Planned, Steps
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.planner import Planner
 from compaction_store.compaction.records import log_listener
@@ -20,12 +20,11 @@ from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Compaction, Summary
 from compaction_store.waiting import Call, Work, is_async
 
+_Yielded = TypeVar("_Yielded")
+_Sent = TypeVar("_Sent")
 # Hints for values of other types that are given as a callback by mistake.
-_HINTS = {
-    "TokenBudget": ": pass the budget as budget=…",
-    "list": ": pass several callbacks one after the other",
-    "tuple": ": pass several callbacks one after the other",
-}
+_SEVERAL = ": pass several callbacks one after the other"
+_HINTS = {"TokenBudget": ": pass the budget as budget=…", "list": _SEVERAL, "tuple": _SEVERAL}
 _MUST_BE_SYNCHRONOUS = "an async callback needs an AsyncStore: on a Store a callback must be synchronous"
 
 
@@ -39,7 +38,6 @@ class Strategy(Protocol):
 #: A function of a context, sync or async, or a strategy. A function must return None, or a result of the context's
 #: methods.
 Callback = Callable[[CompactionContext], object] | Strategy
-
 
 #: A function, sync or async, of a record that was committed.
 Listener = Callable[[Compaction], object]
@@ -159,7 +157,7 @@ def run_steps(planner: Planner, steps: Steps) -> Work[None]:
 
 def _advance(planner: Planner, steps: Steps, outcome: Exception | None) -> list[Planned]:
     """Runs steps until a result must be awaited. Returns it in a list, because the driver would await a bare result."""
-    while (step := _next(steps, outcome)) is not None:
+    while (step := sent(steps, outcome)) is not None:
         try:
             planned = planner.ask(step)
             # Strategies never read the messages, so they need not be computed.
@@ -174,8 +172,9 @@ def _advance(planner: Planner, steps: Steps, outcome: Exception | None) -> list[
     return []
 
 
-def _next(steps: Steps, outcome: Exception | None) -> Ask | None:
+def sent(steps: Generator[_Yielded, _Sent, Any], value: _Sent | None) -> _Yielded | None:
+    """Sends a value to a generator, None at first. Returns what the generator yields next; None at its end."""
     try:
-        return steps.send(outcome)
+        return steps.send(cast("_Sent", value))
     except StopIteration:
         return None

@@ -146,12 +146,9 @@ def _repaired(
         spent = getattr(error, "attempted", None)
         cost = spent.usage if isinstance(spent, Summary) else None
         return replace(summary, usage=_sum(summary.usage, cost)), outcomes, {"failed": type(error).__name__}
-    both = replace(
-        summary,
-        usage=_sum(summary.usage, second.usage),
-        duration=(summary.duration or 0) + (second.duration or 0),
-        provider=_joined_lists(summary.provider, second.provider),
-    )
+    seconds = (summary.duration or 0) + (second.duration or 0)
+    provider = _joined_lists(summary.provider, second.provider)
+    both = replace(summary, usage=_sum(summary.usage, second.usage), duration=seconds, provider=provider)
     later = outcomes
     if second.text.strip() and second.replacement is None:
         later = yield Call(_ask, checks, span, second.text)
@@ -162,11 +159,8 @@ def _repaired(
     if after >= before:
         # Keep the original, unless the repair has fewer failures.
         return both, outcomes, document
-    return (
-        replace(both, text=second.text, coverage={**(both.coverage or {}), **(second.coverage or {})}),
-        later,
-        document,
-    )
+    coverage = {**(both.coverage or {}), **(second.coverage or {})}
+    return replace(both, text=second.text, coverage=coverage), later, document
 
 
 def _failures(outcomes: Sequence[_CheckOutcome]) -> int:
@@ -190,11 +184,7 @@ def _joined_lists(one: Payload | None, other: Payload | None) -> Payload | None:
     if one is None or other is None:
         return one if other is None else other
     names = [name for name in one if isinstance(one[name], list) and isinstance(other.get(name), list)]
-    lists = {name: [*one[name], *other[name]] for name in names}
-    return {**other, **one, **lists}
-
-
-# ---- the lines to append
+    return {**other, **one, **{name: [*one[name], *other[name]] for name in names}}
 
 
 def _lines(outcomes: Sequence[_CheckOutcome], span: Any) -> tuple[list[str], list[str]]:
@@ -265,9 +255,6 @@ def _shortened(request: Request, summary: Summary) -> Summary:
 
 def _joined(text: str, lines: Sequence[str]) -> str:
     return "\n".join([text.rstrip(), _HEAD, *lines])
-
-
-# ---- the outcome for the record
 
 
 def _document(

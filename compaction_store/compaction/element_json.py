@@ -57,7 +57,7 @@ def source_document(elements: Iterable[Element], notes: Callable[[str], Any] = s
         for payload in element.messages:
             if is_erased(payload):
                 erased.append(element.seq)
-            messages.append(_erased() if is_erased(payload) else _plain(payload, left_out))
+            messages.append({"erased": True} if is_erased(payload) else _plain(payload, left_out))
         if left_out:
             with_media.append(element.seq)
         pieces.append(ElementJson(element.seq, element.end_seq, dump(_entry(element, messages, notes))))
@@ -71,15 +71,10 @@ def notes_json(start_seq: int, end_seq: int, text: str) -> ElementJson:
 
 def document(pieces: Sequence[ElementJson], stays: Sequence[ElementJson] = ()) -> str:
     """Returns the document of the pieces. `stays` are pieces that stay in view, and are shown only as context."""
-    lists = {
-        "stays_in_view_before": [piece for piece in stays if piece.start_seq < pieces[0].start_seq],
-        "stays_in_view_after": [piece for piece in stays if piece.start_seq > pieces[0].start_seq],
-    }
-    parts = [
-        f'"{name}":[{",".join(piece.entry for piece in found)}]'
-        for name, found in (*lists.items(), ("messages", pieces))
-        if found
-    ]
+    before = [piece for piece in stays if piece.start_seq < pieces[0].start_seq]
+    after = [piece for piece in stays if piece.start_seq > pieces[0].start_seq]
+    lists = {"stays_in_view_before": before, "stays_in_view_after": after, "messages": pieces}
+    parts = [f'"{name}":[{",".join(piece.entry for piece in found)}]' for name, found in lists.items() if found]
     return "{" + ",".join(parts) + "}"
 
 
@@ -120,9 +115,8 @@ def halves(pieces: Sequence[ElementJson], least: int) -> tuple[Sequence[ElementJ
     if len(piece.text) < 2 * least:
         return None
     middle, start = len(piece.text) // 2, piece.at or 0
-    return [piece._replace(text=piece.text[:middle], at=start)], [
-        piece._replace(text=piece.text[middle:], at=start + middle)
-    ]
+    first = piece._replace(text=piece.text[:middle], at=start)
+    return [first], [piece._replace(text=piece.text[middle:], at=start + middle)]
 
 
 def _entry(element: Element, messages: list[Any], notes: Callable[[str], Any]) -> Payload:
@@ -133,10 +127,6 @@ def _entry(element: Element, messages: list[Any], notes: Callable[[str], Any]) -
         said = [message if (text := framed_text(message)) is None else notes(text) for message in messages]
         return {**place, "notes": said[0] if len(said) == 1 else said}
     return {**place, "message": messages[0] if len(messages) == 1 else messages}
-
-
-def _erased() -> Payload:
-    return {"erased": True}
 
 
 def _plain(value: Any, left_out: list[int]) -> Any:

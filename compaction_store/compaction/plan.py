@@ -145,8 +145,6 @@ class Plan:
         """Returns the messages that the model will be sent if the plan is committed."""
         return [message for element in self.folded() for message in shown(element)]
 
-    # ---- attempts
-
     def begin(self, callback: str) -> Mark:
         """Records the next attempts under the name of this callback, and with the authority given to the run."""
         self.callback, self.authority = callback, self._given_authority
@@ -199,11 +197,9 @@ class Plan:
         self._failures.append(error)
 
     def void(self, mark: Mark, error: Exception) -> None:
-        """Withdraws everything that was planned since the mark.
+        """Withdraws the plan since the mark. A summary with known usage stays as a failed attempt: it was paid for.
 
         Records the callback's error, unless it is a `Rejected`, a `SpanConflict` or the error of a recorded attempt.
-
-        A summary with known usage stays on record as a failed attempt, because it was paid for.
         """
         applied = [attempt for attempt in self.attempts[mark.attempts :] if attempt.outcome == "applied"]
         self._take_back(mark)

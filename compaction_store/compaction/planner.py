@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from compaction_store import errors
 from compaction_store.compaction import size_estimate, standing_orders, summary_calls, summary_room
 from compaction_store.compaction.asks import Ask, Planned, Stalled, Summarize
 from compaction_store.compaction.budget import TokenBudget
@@ -22,21 +23,6 @@ from compaction_store.compaction.plan import Indexes, Mark, Plan
 from compaction_store.compaction.standing_orders import Orders
 from compaction_store.compaction.summary_calls import CallRecord
 from compaction_store.compaction.summary_request import Request, TrackedView, check_summarizer
-from compaction_store.errors import (
-    ChecksFailed,
-    EmptySummary,
-    IdsChanged,
-    InvalidCallback,
-    InvalidInput,
-    InvalidSpan,
-    LastUserInside,
-    NoProgress,
-    NotSmaller,
-    PendingCall,
-    Rejected,
-    SplitPair,
-    SystemInside,
-)
 from compaction_store.messages import stand_ins, tool_pairs
 from compaction_store.messages.encoding import encode
 from compaction_store.models import Attempt, Measured, Payload, Span, Summary
@@ -46,9 +32,15 @@ from compaction_store.tokens import Counter
 from compaction_store.waiting import Call, Work, begin, drive, drive_async, is_async, is_on_event_loop
 
 _NO_SYSTEM = "a replacement must not have a system message, unless it shortens system messages"
-_PAIRS: dict[str, tuple[type[Rejected], str]] = {
-    "split_pair": (SplitPair, "the span separates a tool call from its result, or reasoning from what it led to"),
-    "pending_call": (PendingCall, "a tool call in the span still waits for its result, or reasoning for what follows"),
+_PAIRS: dict[str, tuple[type[errors.Rejected], str]] = {
+    "split_pair": (
+        errors.SplitPair,
+        "the span separates a tool call from its result, or reasoning from what it led to",
+    ),
+    "pending_call": (
+        errors.PendingCall,
+        "a tool call in the span still waits for its result, or reasoning for what follows",
+    ),
 }
 
 
@@ -64,7 +56,7 @@ class _Asked(NamedTuple):
         call = CallRecord(self.summarize, self.call.view)
         result = yield Call(self.summarize, request)
         if not _is_text(result):
-            raise InvalidCallback(
+            raise errors.InvalidCallback(
                 f"a summarizer must return text or a Summary for a repair too, not {type(result).__name__}"
             )
         return call.summary(result)
@@ -102,8 +94,6 @@ class Planner:
         self._turn = 0
         self._open = 0
 
-    # ---- the outcome of the plan
-
     @property
     def attempts(self) -> Sequence[Attempt]:
         return self.plan.attempts
@@ -133,11 +123,9 @@ class Planner:
         verbs = [verb for outcome, verb in (("failed", "failed"), ("rejected", "was rejected")) if outcome in ends]
         if verbs:
             return f"every attempt {' or '.join(verbs)}"
-        if any(isinstance(error, NoProgress) for error in self.errors):
+        if any(isinstance(error, errors.NoProgress) for error in self.errors):
             return "the last attempt made no progress, and nothing has changed since"
         return self.idle_reason or "the callbacks found nothing to compact"
-
-    # ---- callbacks in turn
 
     def begin(self, callback: str) -> Mark:
         """Prepares for the next callback. Returns a mark for `void`, in case the callback fails."""
@@ -147,7 +135,7 @@ class Planner:
     def finish(self) -> None:
         """Checks a callback that has ended. Raises InvalidCallback if it did not await every summary."""
         if self._open:
-            raise InvalidCallback(
+            raise errors.InvalidCallback(
                 f"{self.plan.callback} must await ctx.compact(…): an async callback must await every summarizer, "
                 "and a synchronous callback must not use an async summarizer"
             )
@@ -170,7 +158,7 @@ class Planner:
 
     def withdraw(self, mark: Mark, text: str) -> None:
         """Withdraws what was planned since the mark. The attempts stay on record, because they may have cost money."""
-        self.plan.withdraw(mark, {"type": NotSmaller.__name__, "text": text, "no_progress": True})
+        self.plan.withdraw(mark, {"type": errors.NotSmaller.__name__, "text": text, "no_progress": True})
 
     def _refuse_late_summaries(self) -> None:
         """Starts counting for another callback. Summaries of the previous one are refused from now on."""
@@ -189,7 +177,6 @@ class Planner:
         self._open -= 1
         return True
 
-    # ---- the rules
     # It is enough to check them on the original view: every planned compaction folds whole pairs of a call and its
     # result, or keeps their ids.
 
@@ -208,7 +195,7 @@ class Planner:
     def check_new(self, span: Span) -> None:
         """Raises InvalidSpan if the running callback has already summarized exactly this span."""
         if self.plan.has_summarized(span):
-            raise InvalidSpan(
+            raise errors.InvalidSpan(
                 f"a callback must not summarize the same span twice: {span} already has a summary, from which the "
                 "second one would be made"
             )
@@ -224,23 +211,19 @@ class Planner:
         """Raises NoProgress if the span was just rejected because it made no progress."""
         callback = self.plan.callback
         if "larger" not in ask.allow and Stalled(callback, *ask.span) in self._stalled:
-            raise NoProgress(
-                f"{callback} was just rejected on {ask.span} and nothing has changed since",
-                start_seq=ask.start_seq,
-                end_seq=ask.end_seq,
-            )
+            text = f"{callback} was just rejected on {ask.span} and nothing has changed since"
+            raise errors.NoProgress(text, start_seq=ask.start_seq, end_seq=ask.end_seq)
 
-    def _refusal(self, low: int, high: int, kind: Kind, allow: Collection[str]) -> tuple[type[Rejected], str] | None:
+    def _refusal(
+        self, low: int, high: int, kind: Kind, allow: Collection[str]
+    ) -> tuple[type[errors.Rejected], str] | None:
         if kind != "truncation" and (problem := self.links.problem(low, high)) is not None:
             return _PAIRS[problem]
-        if "system" not in allow and any(
-            m is not None and tool_pairs.is_system(m)
-            for element in self.plan.base[low : high + 1]
-            for m in element.messages
-        ):
-            return SystemInside, "a system message is inside the span"
+        inside = (m for element in self.plan.base[low : high + 1] for m in element.messages)
+        if "system" not in allow and any(m is not None and tool_pairs.is_system(m) for m in inside):
+            return errors.SystemInside, "a system message is inside the span"
         if "last_user" not in allow and self._last_user is not None and low <= self._last_user <= high:
-            return LastUserInside, "the last user message is inside the span"
+            return errors.LastUserInside, "the last user message is inside the span"
         return None
 
     @cached_property
@@ -250,8 +233,6 @@ class Planner:
     @cached_property
     def _last_user(self) -> int | None:
         return tool_pairs.last_user(self._items)
-
-    # ---- requests
 
     def ask(self, ask: Ask) -> Planned:
         """Plans what is asked. If a summary must be awaited, it is planned only then."""
@@ -273,19 +254,19 @@ class Planner:
         new = tuple(encode(message).payload for message in messages)
         old = [m for element in self.plan.elements(*indexes) for m in element.messages]
         if not new:
-            raise InvalidInput("messages must have at least one message; call remove() to leave nothing in the view")
+            raise errors.InvalidInput(
+                "messages must have at least one message; call remove() to leave nothing in the view"
+            )
         if any(map(tool_pairs.is_system, new)) and not any(map(tool_pairs.is_system, old)):
-            raise InvalidInput(_NO_SYSTEM)
+            raise errors.InvalidInput(_NO_SYSTEM)
         if tool_pairs.call_and_result_ids(new) != tool_pairs.call_and_result_ids(old):
             text = "the new messages do not keep the span's tool calls and results"
-            self.plan.reject(ask, "truncation", IdsChanged, text)
+            self.plan.reject(ask, "truncation", errors.IdsChanged, text)
         before, after = self.plan.tokens(*indexes), self.count(new)
         if after >= before and "larger" not in ask.allow:
             text = f"the new messages have {after} tokens, the span has {before}"
-            self.plan.reject(ask, "truncation", NotSmaller, text)
+            self.plan.reject(ask, "truncation", errors.NotSmaller, text)
         self.plan.apply(indexes, ask, "truncation", after, replacement=new, inputs=self.plan.inputs(indexes))
-
-    # ---- summaries
 
     def _summarize(self, ask: Ask, summary: str | Summary | Summarize) -> Planned:
         indexes = self._check(ask, "summary")
@@ -326,16 +307,16 @@ class Planner:
                 result = yield from checked(asked.request, summary, ask.checks, again=again, cut=ask.cut)
         except BaseException as error:
             if self._arrived(turn) and isinstance(error, Exception):
-                if isinstance(error, ChecksFailed):
-                    self.plan.reject(ask, "summary", ChecksFailed, str(error), call.failed(error), call)
+                if isinstance(error, errors.ChecksFailed):
+                    self.plan.reject(ask, "summary", errors.ChecksFailed, str(error), call.failed(error), call)
                 self.plan.fail(ask, error, call)
             raise
         if not self._arrived(turn):
-            raise InvalidCallback("a summary must arrive before the callback that requested it ends")
+            raise errors.InvalidCallback("a summary must arrive before the callback that requested it ends")
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
-            raise InvalidCallback("an async summarizer needs an AsyncStore: on a Store it must be synchronous")
+            raise errors.InvalidCallback("an async summarizer needs an AsyncStore: on a Store it must be synchronous")
         if len(self.plan.attempts) != tried:
             # The summarizer, or code that ran at the same time, has planned another compaction: check the span again.
             indexes = self._check(ask, "summary")
@@ -348,8 +329,8 @@ class Planner:
             summary = summary_calls.recordable(Summary(result) if isinstance(result, str) else result)
             try:
                 result = drive(checked(self._request(indexes, ask), summary, ask.checks, cut=ask.cut))
-            except ChecksFailed as error:
-                self.plan.reject(ask, "summary", ChecksFailed, str(error), error.attempted)
+            except errors.ChecksFailed as error:
+                self.plan.reject(ask, "summary", errors.ChecksFailed, str(error), error.attempted)
         self._take(indexes, ask, result, None)
 
     def _take(self, indexes: Indexes, ask: Ask, result: Any, call: CallRecord | None) -> None:
@@ -359,7 +340,7 @@ class Planner:
             standing = standing_orders.orders_in(self.plan.elements(*indexes))
             summary, replacement = self._fitted(indexes, ask, summary, standing, call)
             after = self.count(replacement)
-        except Rejected:
+        except errors.Rejected:
             raise
         except Exception as error:
             self.plan.fail(ask, error, call, summary)
@@ -369,13 +350,13 @@ class Planner:
 
     def _usable(self, ask: Ask, result: Any, call: CallRecord | None) -> Summary:
         if not _is_text(result):
-            error = InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
+            error = errors.InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
             self.plan.fail(ask, error, call)
             raise error
         summary = Summary(result) if isinstance(result, str) else result
         summary = summary_calls.recordable(summary) if call is None else call.summary(summary)
         if not summary.text.strip():
-            self.plan.reject(ask, "summary", EmptySummary, "the summary is empty", summary, call)
+            self.plan.reject(ask, "summary", errors.EmptySummary, "the summary is empty", summary, call)
         return summary
 
     def _fitted(
@@ -392,10 +373,8 @@ class Planner:
         shorter = summary_room.cut(summary, ask.span, ask.role, most, self.counter, standing) if ask.cut else None
         if shorter is None:
             text = summary_room.too_large(takes, before, most)
-            self.plan.reject(ask, "summary", NotSmaller, text, summary, call)
+            self.plan.reject(ask, "summary", errors.NotSmaller, text, summary, call)
         return shorter
-
-    # ---- waiting
 
     @property
     def must_await(self) -> bool:
@@ -428,5 +407,5 @@ def _replacement(summary: Summary, ask: Ask, standing: Orders) -> tuple[Payload,
         return (standing_orders.framed(summary.text, ask.span, ask.role, standing),)
     replacement = tuple(encode(message).payload for message in summary.replacement)
     if any(map(tool_pairs.is_system, replacement)):
-        raise InvalidInput(_NO_SYSTEM)
+        raise errors.InvalidInput(_NO_SYSTEM)
     return replacement

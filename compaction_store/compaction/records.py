@@ -67,13 +67,8 @@ def _body(attempt: Attempt) -> Payload:
         body["replacement"] = list(attempt.replacement)
     if attempt.allow:
         body["allow"] = sorted(attempt.allow)
-    if attempt.reason is not None:
-        body["reason"] = attempt.reason
-    if attempt.authority is not None:
-        body["authority"] = attempt.authority
-    if attempt.error is not None:
-        body["error"] = attempt.error
-    return body
+    rest = {"reason": attempt.reason, "authority": attempt.authority, "error": attempt.error}
+    return body | {name: part for name, part in rest.items() if part is not None}
 
 
 #: The columns of a record that a query returns: all fields of a record but `fault`.
@@ -96,10 +91,7 @@ def from_commit(thread_id: str, run_id: UUID, rows: Iterable[Any]) -> list[Compa
     own = dict.fromkeys(("superseded_by", "revoked_by", "unknown_pos")) | {"thread_id": thread_id, "run_id": run_id}
     found = [from_row(row._asdict() | own) for row in rows]
     later = _replaced(found)
-    return [
-        record if record.revokes is not None else replace(record, superseded_by=later.get(record.number))
-        for record in found
-    ]
+    return [one if one.revokes is not None else replace(one, superseded_by=later.get(one.number)) for one in found]
 
 
 def _replaced(written: Iterable[Compaction]) -> dict[int, int]:
@@ -122,9 +114,7 @@ def view_after(view: View, written: Sequence[Compaction], head: bytes) -> View |
     if written[0].pos != view.pos + 1:
         return None
     replaced = _replaced(written)
-    active = {
-        record.start_seq: record for record in written if record.outcome == "applied" and record.number not in replaced
-    }
+    active = {one.start_seq: one for one in written if one.outcome == "applied" and one.number not in replaced}
     if any(record.body is None for record in active.values()):
         return None
     elements: list[Element] = []

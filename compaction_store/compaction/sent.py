@@ -55,8 +55,7 @@ def send(
         try:
             reply = yield Call(call, request)
         except Exception as error:
-            refused = too_long(error)
-            if refused is None:
+            if (refused := too_long(error)) is None:
                 raise
             refusals += 1
             if refusals == attempts:

@@ -76,14 +76,14 @@ def counted(estimate: Measured, given: Any, budget: TokenBudget) -> Measured:
     if not isinstance(found, Measured):
         if inspect.iscoroutine(given):
             given.close()
-        return replace(estimate, error=f"the counter must return an integer >= 0, not {_what(given)}")
+        what = given if type(given) is int else type(given).__name__
+        return replace(estimate, error=f"the counter must return an integer >= 0, not {what}")
     if found.source != "exact":
         return replace(estimate, error=found.error or "the counter returned no exact figure")
     tokens = max(0, found.tokens - own)
     rate = tokens / estimate.local if estimate.local else 1.0
-    name = found.counter or _name(budget.counter)
     rate = min(_MOST_RATE, max(_LEAST_RATE, rate))
-    return Measured(tokens, estimate.local, "exact", rate, counter=name)
+    return Measured(tokens, estimate.local, "exact", rate, counter=found.counter or _name(budget.counter))
 
 
 def failed(estimate: Measured, error: Exception) -> Measured:
@@ -91,15 +91,10 @@ def failed(estimate: Measured, error: Exception) -> Measured:
     return replace(estimate, error=own_text(error) or f"the counter raised {type(error).__name__}")
 
 
-def _what(given: Any) -> str:
-    return str(given) if type(given) is int else type(given).__name__
-
-
 def _name(counter: object) -> str:
     name = getattr(counter, "name", None)
-    return storable_name(
-        name if isinstance(name, str) else getattr(counter, "__qualname__", type(counter).__qualname__)
-    )
+    own = getattr(counter, "__qualname__", type(counter).__qualname__)
+    return storable_name(name if isinstance(name, str) else own)
 
 
 def check_budget(budget: object, *, awaits: bool) -> None:

@@ -42,16 +42,15 @@ class CallRecord:
     def summary(self, result: str | Summary) -> Summary:
         """Returns the result as a Summary, with the summarizer's name, model, prompt and settings, and the duration."""
         found = Summary(result) if isinstance(result, str) else result
-        return recordable(
-            replace(
-                found,
-                summarizer=found.summarizer or self._name,
-                model=found.model or self._attribute("model", str),
-                prompt=self._attribute("prompt", str) if found.prompt is None else found.prompt,
-                settings=self._attribute("settings", Mapping) if found.settings is None else found.settings,
-                duration=self._seconds if found.duration is None else found.duration,
-            )
+        named = replace(
+            found,
+            summarizer=found.summarizer or self._name,
+            model=found.model or self._attribute("model", str),
+            prompt=self._attribute("prompt", str) if found.prompt is None else found.prompt,
+            settings=self._attribute("settings", Mapping) if found.settings is None else found.settings,
+            duration=time.monotonic() - self._start if found.duration is None else found.duration,
         )
+        return recordable(named)
 
     def failed(self, error: Exception) -> Summary:
         """Describes a failed call. An exception's attribute `attempted` may hold a Summary with the cost."""
@@ -60,23 +59,18 @@ class CallRecord:
 
     def failure(self, error: Exception) -> Payload:
         """Describes a failed call for the record of the call that succeeded after it."""
-        # Keep the text only if it is this package's own, because errors of other code may quote messages.
-        text = own_text(error)
         known = self.failed(error)
         parts = {
             "summarizer": known.summarizer, "model": known.model, "usage": known.usage, "settings": known.settings,
             "duration": known.duration,
         }  # fmt: skip
         present = {name: value for name, value in parts.items() if value is not None}
-        return {"type": type(error).__name__, "text": text} | present
+        # Keep the text only if it is this package's own, because errors of other code may quote messages.
+        return {"type": type(error).__name__, "text": own_text(error)} | present
 
     def _attribute(self, name: str, kind: type) -> Any:
         value = getattr(self._summarizer, name, None)
         return value if isinstance(value, kind) else None
-
-    @property
-    def _seconds(self) -> float:
-        return time.monotonic() - self._start
 
 
 def recordable(summary: Summary) -> Summary:

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import groupby
 from typing import Any, cast
 
-from compaction_store.compaction.asks import Ask, Steps
+from compaction_store.compaction.asks import Ask, Steps, rules
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import NoProgress
 from compaction_store.messages import tool_pairs
@@ -42,7 +42,7 @@ class AssistantRuns(base.Summarizing):
     retain: int = base.option(0, keep=base.a_count(0))
     tool_results: bool = base.option(default=False, keep=base.a_switch)
     when: Threshold | Predicate | int | None = base.option(None, keep=base.a_threshold)
-    allow: Collection[str] = base.option((), keep=base.rules, shown=False)
+    allow: Collection[str] = base.option((), keep=rules, shown=False)
 
     def steps(self, ctx: CompactionContext) -> Steps:
         elements = ctx.elements
@@ -107,10 +107,8 @@ def _runs(outline: Outline, min_length: int, *, tool_results: bool) -> Iterator[
 
 def _maximal(outline: Outline, wanted: frozenset[str]) -> Iterator[tuple[int, int]]:
     """Yields the longest ranges whose elements may be summarized and have only the wanted speakers."""
-    fits = [
-        bool(who) and wanted.issuperset(who) and not stays
-        for who, stays in zip(outline.speakers, outline.stays, strict=True)
-    ]
+    both = zip(outline.speakers, outline.stays, strict=True)
+    fits = [bool(who) and wanted.issuperset(who) and not stays for who, stays in both]
     for is_run, indexes in groupby(range(len(fits)), key=fits.__getitem__):
         if is_run:
             run = list(indexes)
@@ -124,7 +122,6 @@ def _whole(outline: Outline, low: int, high: int) -> list[tuple[int, int]]:
     them.
     """
     links = outline.links
-    parts = links.problem(low, high) is not None
-    if parts or (outline.is_anthropic and links.interrupts(low, high)):
+    if links.problem(low, high) is not None or (outline.is_anthropic and links.interrupts(low, high)):
         return outline.safe(low, high)
     return [(low, high)]

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from compaction_store.arguments import name_of, number, other, without_addresses
 from compaction_store.compaction import summary_request, summary_room
-from compaction_store.compaction.asks import ALLOWED, Ask, Planned, Steps, Summarize, check_role
+from compaction_store.compaction.asks import Ask, Planned, Steps, Summarize, check_role
 from compaction_store.compaction.callbacks import callback_name, run_steps
 from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, planner_of
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from compaction_store.probes.living import Line
 
 SummarySource = Summary | Summarize
-_Yielded = TypeVar("_Yielded")
-_Sent = TypeVar("_Sent")
 Attempted = Generator[Ask, "Exception | None", "Exception | None"]
 # The lines of a Carry take at most this share of the room of a summary, as a divisor.
 _SHARE = 2
@@ -180,9 +178,6 @@ def _plain(element: Element) -> Iterator[Any]:
             yield framing.frame(rest, element.seq, element.end_seq, role, orders=found.orders)
 
 
-# ---- the base class
-
-
 class BaseStrategy(ABC):
     """The base class of the strategies.
 
@@ -229,14 +224,6 @@ def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
     return error
 
 
-def sent(steps: Generator[_Yielded, _Sent, Any], value: _Sent | None) -> _Yielded | None:
-    """Sends a value to a generator, None at first. Returns what the generator yields next; None at its end."""
-    try:
-        return steps.send(cast("_Sent", value))
-    except StopIteration:
-        return None
-
-
 TOO_LITTLE = "a summary would save too little"
 # The smallest share of a span's tokens that a summary must save to be worth a model call and a lost prompt cache.
 MIN_SAVING = 0.1
@@ -252,9 +239,6 @@ def least_summary(ctx: CompactionContext, summarize: SummarySource) -> int:
     if isinstance(summarize, Summary) and summarize.replacement:
         return 0
     return max(0, ctx.count([framing.frame("-", 1, 1)]) - summary_room.FRAMES_DIFFER_BY)
-
-
-# ---- options
 
 
 def option(default: Any = MISSING, *, keep: Callable[[Any, str], Any], shown: bool = True) -> Any:
@@ -276,15 +260,6 @@ def a_summarizer(summarize: object, name: str) -> object:
 
 def a_summarizer_or_none(summarize: object, name: str) -> object:
     return None if summarize is None else a_summarizer(summarize, name)
-
-
-def rules(allow: Collection[str], name: str) -> frozenset[str]:
-    allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
-    if not allowed <= ALLOWED:
-        # Do not quote the names: a callback may have put content here by mistake.
-        wrong = f"{len(allowed - ALLOWED)} of {len(allowed)} names are not"
-        raise InvalidInput(f"{name} must be among {', '.join(sorted(ALLOWED))}; {wrong}")
-    return allowed
 
 
 def a_saving(value: Any, name: str) -> float:

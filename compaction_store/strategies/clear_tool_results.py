@@ -140,11 +140,8 @@ def _results(elements: Sequence[Element]) -> Iterator[_Result]:
 def _tool(kind: PartType, part: Payload) -> str:
     if isinstance(name := part.get("name"), str):
         return name
-    return (
-        "a tool"
-        if kind.name == "tool"
-        else kind.name.removesuffix("_output").removesuffix("_call").removesuffix("_tool_result")
-    )
+    own = kind.name.removesuffix("_output").removesuffix("_call").removesuffix("_tool_result")
+    return "a tool" if kind.name == "tool" else own
 
 
 def _names(given: Collection[str]) -> frozenset[str]:

@@ -177,6 +177,7 @@ class _Job:
         done = [attempt for attempt in self._planner.attempts if attempt.outcome == "applied"]
         messages = [message for message in ctx.result_messages if not is_erased(message)]
         recent = self.ladder.recent(self.elements)
+        covered = sum(attempt.tokens_before or 0 for attempt in done if attempt.kind == "summary")
         return CompressResult(
             messages,
             ctx.total_tokens,
@@ -185,15 +186,11 @@ class _Job:
             original_token_count=sum(element.tokens for element in self.elements),
             messages_summarized=sum(_length(attempt) for attempt in done if attempt.kind == "summary"),
             messages_dropped=sum(_length(attempt) for attempt in done if attempt.kind == "removal"),
-            summary_coverage=self._coverage(done),
+            summary_coverage=covered / self.old if self.old else None,
             summarizer_available=self.ladder.summarize is not None,
             tail_tokens=sum(element.tokens for element in self.elements[recent:]),
             results_left_out=self.left_out,
         )
-
-    def _coverage(self, done: Sequence[Any]) -> float | None:
-        covered = sum(attempt.tokens_before or 0 for attempt in done if attempt.kind == "summary")
-        return covered / self.old if self.old else None
 
     def _error(self) -> str | None:
         """Returns a description, without content, of failed summaries and a missed target."""
@@ -209,9 +206,6 @@ class _Job:
 
 def _length(attempt: Any) -> int:
     return attempt.end_seq - attempt.start_seq + 1  # type: ignore[no-any-return]
-
-
-# ---- results without a call
 
 
 def _without_orphans(messages: Sequence[Payload]) -> tuple[list[Payload], int]:

@@ -79,9 +79,7 @@ class _Stretches:
 
     def __init__(self, outline: Outline, *, before_reply: bool) -> None:
         self._replies = ["assistant" in who for who in outline.speakers]
-        self._spoken_at = [
-            reply or "summary" in who for reply, who in zip(self._replies, outline.speakers, strict=True)
-        ]
+        self._spoken_at = ["assistant" in who or "summary" in who for who in outline.speakers]
         self._before_reply = before_reply
         self._listed: list[_Stretch] = []
         # Whether the last range has a message of the assistant or a summary.

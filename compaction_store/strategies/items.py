@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from compaction_store.compaction.asks import rules
+from compaction_store.compaction.callbacks import sent
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Payload
 from compaction_store.results import ItemsOf
-from compaction_store.strategies.base import rules, sent
 from compaction_store.strategies.folds import Fold, Folded, Scan
 from compaction_store.strategies.outline import Outline, PinOption, Pins, elements_of
 from compaction_store.strategies.sliding_window import ThresholdOption, tail_of
@@ -156,9 +157,8 @@ class _Sliding(Generic[T]):
         ]
         tail = tail_of(tokens, retain, room=self._room(retain))
         outline = Outline(elements, pins=_pins(pin, self._shown), allow=rules(allow, "allow"), tail=tail)
-        self._found = Scan(
-            outline, self._shown, reached, limit, keep_first=keep_first, before_reply=before_reply
-        ).folds()
+        scan = Scan(outline, self._shown, reached, limit, keep_first=keep_first, before_reply=before_reply)
+        self._found = scan.folds()
         self._made: list[tuple[Fold, Piece[T]]] = []
 
     def _room(self, retain: float) -> int | None:
@@ -271,7 +271,5 @@ class _CallPairs:
         text = [{"type": "text"}] if role == "user" else []
         # A call without a result needs an id that no result has.
         names = self._calls.get(place, ()) or ([f"call {place}"] if place in self._calls else ())
-        return {
-            "role": role,
-            "content": [*results, *text, *({"type": "function_call", "call_id": name} for name in names)],
-        }
+        calls = [{"type": "function_call", "call_id": name} for name in names]
+        return {"role": role, "content": [*results, *text, *calls]}

@@ -141,11 +141,9 @@ class Rungs:
 
     def _draft(self, layout: Layout, goal: Goal, means: Means, *, cut_summaries: bool = False) -> Draft:
         elements = layout.elements
-        kept = goal.kept(elements)
         draft = Draft(
-            layout, goal.limit, self.counter, self.caps, self.recent(elements), means=means, kept=kept,
-            cut_summaries=cut_summaries, least_cut=self.caps.floor if goal.is_soft else 0,
-            line=self.line,
+            layout, goal.limit, self.counter, self.caps, self.recent(elements), means=means, kept=goal.kept(elements),
+            cut_summaries=cut_summaries, least_cut=self.caps.floor if goal.is_soft else 0, line=self.line,
         )  # fmt: skip
         return draft.fit(verbatim=self.verbatim)
 
@@ -184,12 +182,8 @@ class Rungs:
         # With a summary of up to this size, nothing else needs to change.
         free = goal.limit - (total - sum(sizes))
         for one, means in self._stages(goal):
-            wanted = {
-                max(free, one.limit // _SHARES[0]),
-                free,
-                self._least(),
-                *(one.limit // share for share in _SHARES),
-            }
+            parts = [one.limit // share for share in _SHARES]
+            wanted = {max(free, parts[0]), free, self._least(), *parts}
             for whole in sorted(wanted, reverse=True):
                 shares = _shared(whole, spans, sizes, self._least())
                 if shares and (whole <= free or self._fits(layout, shares, one, means)):
@@ -365,11 +359,8 @@ class Ladder(base.Summarizing):
         error = yield from base.attempt(ctx, ask)
         if isinstance(error, NotSmaller) and not once:
             error = yield from base.attempt(ctx, replace(ask, stated_room=room // 2, cut=True))
-        if (
-            error is not None
-            and isinstance(writer, InParts)
-            and (end := writer.done_to) not in {None, elements[high].end_seq}
-        ):
+        end = writer.done_to if isinstance(writer, InParts) else None
+        if error is not None and isinstance(writer, InParts) and end not in {None, elements[high].end_seq}:
             reason = f"{reason}, until a part failed"
             done = replace(ask, end_seq=end, summarize=writer.joined(), reason=reason)
             yield from base.attempt(ctx, done)
@@ -397,9 +388,6 @@ def _tokens(layout: Layout, low: int, high: int) -> int:
 
 def _chars(element: Element) -> int:
     return sum(len(compact(message)) for message in element.messages if not is_erased(message))
-
-
-# ---- summaries in parts
 
 
 class InParts:

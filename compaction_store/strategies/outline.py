@@ -66,10 +66,7 @@ def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], i
     def size(message: Payload | None) -> int:
         return 0 if count is None or message is None else count(message)
 
-    return [
-        Element(seq, seq, None, (shown(message),), size(message), None, _NO_TIME)
-        for seq, message in enumerate(messages, 1)
-    ]
+    return [Element(seq, seq, None, (shown(one),), size(one), None, _NO_TIME) for seq, one in enumerate(messages, 1)]
 
 
 def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool | None:
@@ -122,8 +119,7 @@ class Outline:
         self.tail = max(0, len(elements) - tail)
         self.speakers = list(map(speakers, elements))
         self.sealed = [
-            made_by is not None and element.is_summary and (element.callback or "").startswith(made_by)
-            for element in elements
+            made_by is not None and e.is_summary and (e.callback or "").startswith(made_by) for e in elements
         ]
         self.stays = [index >= self.tail or sealed for index, sealed in enumerate(self.sealed)]
         if "system" not in allow:
@@ -175,8 +171,6 @@ class Outline:
                 found.append((block.low, block.high))
         return found
 
-
-# ---- pins, which mark messages that a strategy must not change
 
 Pin = int | tuple[int, int] | Callable[[Payload], Any]
 PinOption = Pin | Iterable[Pin]

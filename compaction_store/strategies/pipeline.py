@@ -10,12 +10,12 @@ from itertools import pairwise
 from typing import Any
 
 from compaction_store.compaction.asks import Ask, Steps
-from compaction_store.compaction.callbacks import Strategy, callback_name
+from compaction_store.compaction.callbacks import Strategy, callback_name, sent
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import InvalidCallback, PinnedInside
 from compaction_store.messages.tool_pairs import Links, items_of
 from compaction_store.models import Element
-from compaction_store.strategies.base import Attempted, BaseStrategy, sent
+from compaction_store.strategies.base import Attempted, BaseStrategy
 from compaction_store.strategies.outline import Pin, PinOption, Pins
 from compaction_store.strategies.thresholds import Predicate, Threshold, as_threshold
 
@@ -45,8 +45,7 @@ class Pipeline(BaseStrategy):
 
     @property
     def name(self) -> str:
-        parts = [callback_name(strategy) for strategy in self._strategies]
-        return f"Pipeline({', '.join(parts)})"
+        return f"Pipeline({', '.join(map(callback_name, self._strategies))})"
 
     @property
     def needs_async(self) -> bool:

@@ -16,8 +16,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
 from compaction_store.arguments import number, other
-from compaction_store.compaction.asks import Steps
+from compaction_store.compaction.asks import Steps, rules
 from compaction_store.compaction.budget import TokenBudget
+from compaction_store.compaction.callbacks import sent
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import InvalidInput, Rejected
 from compaction_store.messages import tool_pairs
@@ -46,7 +47,7 @@ ThresholdOption = Threshold | Predicate | int | None
 def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable[Fold]:
     """Yields all folds under the assumption that every summary has that many tokens."""
     folded: Folded | None = None
-    while (fold := base.sent(found, folded)) is not None:
+    while (fold := sent(found, folded)) is not None:
         yield fold
         stand_in = Element(
             elements[fold.low].seq, elements[fold.high].end_seq, None, ({"role": "user", "content": ""},), tokens, None,
@@ -126,7 +127,7 @@ class SlidingWindow(base.Summarizing):
     retain: float = base.option(0, keep=lambda given, _: _retained(given))
     keep_first: bool = base.option(default=True, keep=base.a_switch)
     before_reply: bool = base.option(default=False, keep=base.a_switch)
-    allow: Collection[str] = base.option((), keep=base.rules, shown=False)
+    allow: Collection[str] = base.option((), keep=rules, shown=False)
 
     @property
     def reached(self) -> Threshold:
@@ -177,7 +178,7 @@ class SlidingWindow(base.Summarizing):
         found = self.folds(outline, elements, threshold, limit)
         reason = f"the window reached {threshold!r}" if threshold is not everything else "everything that may be folded"
         folded: Folded | None = None
-        while (fold := base.sent(found, folded)) is not None:
+        while (fold := sent(found, folded)) is not None:
             inside = elements[fold.low : fold.high + 1]
             ask = self.ask(inside[0].seq, inside[-1].end_seq, reason, allow=self.allow, stated_room=room)
             folded = None

@@ -12,9 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from compaction_store.compaction.asks import Steps
+from compaction_store.compaction.callbacks import sent
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.errors import Rejected, SpanConflict
 from compaction_store.jsonable import named
@@ -66,7 +68,7 @@ class SummaryTree(base.Summarizing):
         growth = self.growth(Layout(ctx.elements, self.pins, ctx.links), unread)
         done: bool | None = None
         try:
-            while (node := base.sent(growth, done)) is not None:
+            while (node := sent(growth, done)) is not None:
                 planner.rename(f"{self.name} level {node.level}")
                 what = "old messages" if node.level == 1 else "summaries"
                 ask = self.ask(node.start_seq, node.end_seq, f"{what} summarized")
@@ -94,7 +96,7 @@ class SummaryTree(base.Summarizing):
             element = layout.elements[index] if index <= high else None
             if element is not None and not (element.is_summary and layout.stands_alone(index)):
                 continue
-            for first, last, tokens in layout.parts(start, index - 1, self.leaf_tokens, _tokens):
+            for first, last, tokens in layout.parts(start, index - 1, self.leaf_tokens, attrgetter("tokens")):
                 if tokens >= self.leaf_tokens:
                     yield Node(0, layout.elements[first].seq, layout.elements[last].end_seq)
             if element is not None:
@@ -124,10 +126,6 @@ def level_of(element: Element) -> int:
     return int(found[1]) if found else 1
 
 
-def _tokens(element: Element) -> int:
-    return element.tokens
-
-
 def plan_summary_tree(messages: Iterable[Any], *options: Any, counter: Any = None, **more: Any) -> list[Node]:
     """Returns the nodes that `SummaryTree` would make for a plain list of messages, in order, if no summary fails.
 
@@ -137,6 +135,6 @@ def plan_summary_tree(messages: Iterable[Any], *options: Any, counter: Any = Non
     elements = elements_of(messages, lambda message: counting.messages([message]))
     growth = SummaryTree(Summary("-"), *options, **more).growth(Layout(elements))
     nodes: list[Node] = []
-    while (node := base.sent(growth, True if nodes else None)) is not None:
+    while (node := sent(growth, True if nodes else None)) is not None:
         nodes.append(node)
     return nodes

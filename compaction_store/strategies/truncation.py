@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 from compaction_store.compaction.standing_orders import orders_in
@@ -321,11 +321,9 @@ class Draft:
         return frozenset(i for i in recent if self.tokens[i] > self.caps.floor and self._has_long_input(i))
 
     def _has_long_input(self, index: int) -> bool:
-        return any(
-            piece.kind in {"input", "arguments"} and size_of(piece, self.counter) > self.caps.floor
-            for message in self.layout.elements[index].messages
-            for piece in contents_of(message)
-        )
+        pieces = chain.from_iterable(map(contents_of, self.layout.elements[index].messages))
+        inputs = (piece for piece in pieces if piece.kind in {"input", "arguments"})
+        return any(size_of(piece, self.counter) > self.caps.floor for piece in inputs)
 
     def _worth(self, found: Iterable[tuple[int, int]], gains: Mapping[int, int]) -> int:
         """Returns how many more tokens are saved by removing the spans than by cutting them to the floor."""
@@ -516,9 +514,6 @@ def _with_texts(value: Any, change: Any, depth: int = 0) -> Any:
     if depth < _DEEPEST and isinstance(value, list):
         return [_with_texts(item, change, depth + 1) for item in value]
     return value
-
-
-# ---- the changes that a finished draft makes to a view
 
 
 class Change(NamedTuple):

@@ -56,11 +56,8 @@ class Counter:
     prepare: Callable[[], object] = lambda: None
 
     def __post_init__(self) -> None:
-        if (
-            not isinstance(self.name, str)
-            or not self.name.isprintable()
-            or not 1 <= len(self.name.encode()) <= NAME_BYTES
-        ):
+        is_text = isinstance(self.name, str) and self.name.isprintable()
+        if not is_text or not 1 <= len(self.name.encode()) <= NAME_BYTES:
             raise InvalidInput(f"a counter's name must be printable text of 1 to {NAME_BYTES} bytes{other(self.name)}")
 
     def tokens(self, payload: Payload, size: int) -> int:

@@ -74,12 +74,10 @@ def found_in(text: str) -> int | None:
     """Estimates the tokens of a text that is a data URL or a file in base64. Returns None for any other text."""
     if len(text) < _LEAST_LENGTH:
         return None
-    if _DATA_URL.match(text):
+    if _DATA_URL.match(text) or text.startswith("JVBERi0"):
         return file(text)
     if not text.startswith(_BEGINNINGS):
         return None
-    if text.startswith("JVBERi0"):
-        return file(text)
     return file(text, "audio/wav") if _bytes(text, 8, 4) == b"WAVE" else image(text)
 
 

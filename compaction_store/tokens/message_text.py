@@ -115,7 +115,7 @@ class _Reading:
         elif kind.name == "image_generation_call":
             self.tokens += media.image(block.get("result"))
         else:
-            self._unknown(block)
+            self.texts.append(_JSON.encode(self._bare(block)))
 
     def _known(self, block: dict[str, Any], fields: tuple[str, ...]) -> None:
         before = len(self.texts)
@@ -157,9 +157,6 @@ class _Reading:
             self._value(source.get("data"))
         else:
             self.tokens += media.file(source.get("data"), _media_type(source))
-
-    def _unknown(self, value: dict[str, Any]) -> None:
-        self.texts.append(_JSON.encode(self._bare(value)))
 
     def _bare(self, value: Any) -> Any:
         """Returns a value with null in place of base64, and adds the tokens of the base64."""
