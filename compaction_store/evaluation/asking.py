@@ -126,13 +126,7 @@ class Questions:
             makers = [maker for maker, question in made if question is not None]
 
     def _question(
-        self,
-        kind: tuple[ProbeType, str],
-        right: str,
-        wrong: Iterable[str],
-        *places: Place,
-        text: str = "",
-        also: str = "",
+        self, kind: tuple[ProbeType, str], right: str, wrong: Iterable[str], *at: Place, text: str = "", also: str = ""
     ) -> Iterator[Question]:
         """Yields the question if it has enough wrong options: `also`, and those most like the right one."""
         mixed = [option for option in dict.fromkeys(wrong) if option not in (right, also)]
@@ -141,7 +135,7 @@ class Questions:
         options = [right, *filter(None, [also]), *mixed][:_OPTIONS]
         if len(options) == _OPTIONS:
             self._dice.shuffle(options)
-            yield Question(*kind, text or _DATA.text(kind[0]), tuple(options), options.index(right), *places)
+            yield Question(*kind, text or _DATA.text(kind[0]), tuple(options), options.index(right), *at)
 
     def _recall(self) -> Iterator[Question]:
         """Asks for a name that later messages use, and that only folded messages have."""

@@ -129,6 +129,7 @@ def replay_thread(thread: RecordedThread, policies: Mapping[str, Policy | None],
     sums: dict[str, tuple[RunSums, ...]] = {}
     runs: dict[str, tuple[Replayed, ...]] = {}
     money: dict[str, tuple[Money, ...]] = {}
+    prices, price = settings.prices, settings.price
     for name, policy in policies.items():
         # A thread's own records are the same in every replicate.
         times = 1 if policy is None else settings.replicates
@@ -140,19 +141,17 @@ def replay_thread(thread: RecordedThread, policies: Mapping[str, Policy | None],
         sums[name] = tuple(map(sums_of, all_runs))
         if settings.keep_runs:
             runs[name] = all_runs
-        if settings.prices is not None and settings.price is not None:
+        if prices is not None and price is not None:
             limit = settings.window if policy is None else policy.budget.limit
-            money[name] = tuple(
-                money_of(run, settings.prices, settings.price, window=limit, grown=grown) for run in all_runs
-            )
+            money[name] = tuple(money_of(run, prices, price, window=limit, grown=grown) for run in all_runs)
     return ThreadRuns(sums, runs, money, digest, thread.labels)
 
 
+_Progress = Callable[[int], object] | None
+
+
 def summed(
-    found: Iterable[ThreadRuns],
-    policies: Mapping[str, Policy | None],
-    settings: Settings,
-    progress: Callable[[int], object] | None = None,
+    found: Iterable[ThreadRuns], policies: Mapping[str, Policy | None], settings: Settings, progress: _Progress = None
 ) -> Evaluation:
     """Adds up the results of threads, in their order."""
     fit: list[ThreadRuns] = []

@@ -147,15 +147,13 @@ class _Walk:
             self.result.over_window += self._limit is not None and self.tokens > self._limit
             self._prefix = self.tokens
         self._before = who
-        payload = shown(message.payload)
-        self.elements.append(
-            Element(message.seq, message.seq, message.pos, (payload,), message.tokens, None, message.created_at)
-        )
+        seq, payload = message.seq, shown(message.payload)
+        self.elements.append(Element(seq, seq, message.pos, (payload,), message.tokens, None, message.created_at))
         self._whole += self.elements[-1:] if self.examiner is not None else ()
         self.tokens += message.tokens
-        self._appended.append(message.seq)
+        self._appended.append(seq)
         if self._probe is not None:
-            self._probe.append(message.seq)
+            self._probe.append(seq)
 
     def before_call(self) -> None:
         """Compacts the view if the policy requires it."""
@@ -214,11 +212,9 @@ class _Walk:
             self.result.rounds[record] = len(self.result.rounds) + 1
             name, use = cost or (None, None)
             is_observed = cost is None and (kind == "adoption" or by.outcome == "observed")
-            self.result.folds.append(
-                ReplayedFold(
-                    record, start, end, kind, before, tokens, len(self.result.calls), prefix, name, use, is_observed
-                )
-            )
+            at = len(self.result.calls)
+            fold = ReplayedFold(record, start, end, kind, before, tokens, at, prefix, name, use, is_observed)
+            self.result.folds.append(fold)
             if self.judge is not None and kind in SUMMARY_KINDS and record not in self.result.unreadable:
                 self.result.verdicts[record] = self.judge.of(removed, replacement)
         if self._probe is None:
@@ -287,9 +283,8 @@ class _Recorded(_Walk):
             elif entry.start_seq is not None and entry.end_seq is not None:
                 if entry.unreadable or entry.redacted:
                     self.result.unreadable.add(entry.number)
-                self.fold(
-                    entry.number, entry, entry.start_seq, entry.end_seq, _replacement(entry), costs.get(entry.number)
-                )
+                cost = costs.get(entry.number)
+                self.fold(entry.number, entry, entry.start_seq, entry.end_seq, _replacement(entry), cost)
         self.finish()
 
     def usage(self, message: Message) -> Usage | None:
@@ -379,13 +374,13 @@ class RecordedThread:
     @cached_property
     def facts(self) -> ThreadFacts:
         """The facts of the messages that the probes need. They are computed once for all policies."""
-        return ThreadFacts((
+        given = (
             ThreadMessage(
-                message.seq, message.payload, message.tokens, _occurred(message), is_summary(message),
-                self.planted.get(message.seq, ()),
+                one.seq, one.payload, one.tokens, _occurred(one), is_summary(one), self.planted.get(one.seq, ())
             )
-            for message in self.messages
-        ), self.reader)  # fmt: skip
+            for one in self.messages
+        )
+        return ThreadFacts(given, self.reader)
 
     @cached_property
     def folds(self) -> list[Compaction]:

@@ -68,10 +68,7 @@ def is_for_once(sentence: str) -> bool:
 
 
 def decides(sentence: str) -> bool:
-    """Returns whether a sentence says what was decided, done or found.
-
-    Such sentences have few names, so a summarizer that ranks sentences by their names would leave them out.
-    """
+    """Returns whether a sentence says what was decided, done or found. A ranking by names would leave it out."""
     # A search in lower case is several times as fast as one that ignores the case.
     lowered = sentence.replace("\u2019", "'").lower()
     return _compiled(_DECIDED if lowered.isascii() else _DECIDED_ANYWHERE, re.NOFLAG).search(lowered) is not None

@@ -118,14 +118,10 @@ def _runs(text: str) -> re.Pattern[str]:
 def readable(text: str) -> str:
     """Replaces colour codes of terminals and escapes of JSON in a text with spaces. The length stays the same."""
     if "\x1b" in text:
-        text = _COLOUR.sub(_blank, text)
+        text = _COLOUR.sub(lambda found: " " * len(found[0]), text)
     if "\\" in text and text.lstrip()[:1] in ("{", "["):
         text = _ESCAPES.sub("  ", text)
     return text
-
-
-def _blank(found: re.Match[str]) -> str:
-    return " " * len(found[0])
 
 
 def keys(name: Name) -> list[str]:
@@ -292,10 +288,7 @@ _LEAST_MIXED = 4
 
 
 def _qualified(text: str) -> Name | None:
-    """Returns a name with dots between its parts, such as `store.compact_now`, or None.
-
-    One part must be a strong name, or a weak name if every part has at least two characters.
-    """
+    """Returns a dotted name or None: a part must be a name, and a strong one if some part has a single character."""
     parts = [part for part in text.split(".") if part]
     found = [_identifier(part, has_digit=any(map(str.isdigit, part))) for part in parts]
     is_strong = any(one is not None and one.is_strong for one in found)

@@ -72,9 +72,9 @@ def _humps(name: str) -> list[str]:
 
 def looks_up(call: ToolCall) -> bool:
     """Returns whether a call only reads or searches."""
-    command = shell_command(call)
-    if command is not None:
-        return _shell_looks_up(command)
+    if (command := shell_command(call)) is not None:
+        steps = [step for step in _steps(command) if step and step[0] not in ("cd", "echo", "set", "true")]
+        return bool(steps) and all(map(_step_looks_up, steps)) and not list(_shell_changes(command))
     humps = _humps(call.name)
     # If the tool is an editor, its input has a command, such as "view".
     if isinstance(call.given, dict) and isinstance(verb := call.given.get("command"), str) and verb in ("view", "read"):
@@ -125,11 +125,6 @@ def _without_documents(command: str) -> str:
     return "".join([*kept, command[last:]])
 
 
-def _shell_looks_up(command: str) -> bool:
-    steps = [step for step in _steps(command) if step and step[0] not in ("cd", "echo", "set", "true")]
-    return bool(steps) and all(map(_step_looks_up, steps)) and not list(_shell_changes(command))
-
-
 def _step_looks_up(step: Sequence[str]) -> bool:
     if step[0] == "git":
         return len(step) > 1 and step[1] in _GIT_LOOKS_UP
@@ -138,21 +133,16 @@ def _step_looks_up(step: Sequence[str]) -> bool:
 
 def changed_files(call: ToolCall) -> list[FileChange]:
     """Returns the files that a call changes, in order. Of a shell command, leaves out paths that look like folders."""
-    command = shell_command(call)
-    if command is not None:
+    if (command := shell_command(call)) is not None:
         return [change for change in _shell_changes(command) if _is_file(change.path)]
-    patch = _patch(call)
-    if patch is not None:
+    if (patch := _patch(call)) is not None:
         return list(_patch_changes(patch))
     change = _edited(call)
     return [change] if change is not None else []
 
 
 def _edited(call: ToolCall) -> FileChange | None:
-    """Returns the file that a call of an editor changes, or None if the call changes none or its input has no path.
-
-    A tool that edits something else, such as orders or users, has no path in its input.
-    """
+    """Returns the file that an editor's call changes, or None. A tool that edits orders or users has no path."""
     given = call.given
     if not isinstance(given, dict):
         return None

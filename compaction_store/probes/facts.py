@@ -1,7 +1,6 @@
 """Reads a whole thread once, and collects what the probes ask about: names, orders, calls, files, values.
 
-The facts depend on the messages alone and are computed in linear time. The same facts can be used to probe any number
-of strategies.
+The facts depend on the messages alone, so they serve any number of strategies. The time is linear.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import json
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -65,8 +64,6 @@ class Need(NamedTuple):
     said: Said
     start: int
     end: int
-    #: Whether the text around the name says that it is a credential.
-    is_secret: bool = False
 
 
 class Supersession(NamedTuple):
@@ -119,25 +116,18 @@ class ThreadFacts:
             facts = self._read(message)
             values.read(facts)
             self.messages[message.seq] = facts
-        self._phrases = Phrases(self._quotations())
+        needs = (need for facts in self.messages.values() for need in facts.needs if need.kind == "quotation")
+        self._phrases = Phrases((need.key, need.key.split()) for need in needs)
         for facts in self.messages.values():
             for key in self.phrases_in(said.text for said in facts.said):
                 facts.names.setdefault(key, _QUOTATION)
             for key in facts.names:
                 self.seqs[key].append(facts.seq)
 
-    def _quotations(self) -> Iterator[tuple[str, Sequence[str]]]:
-        for facts in self.messages.values():
-            for need in facts.needs:
-                if need.kind == "quotation":
-                    yield need.key, need.key.split()
-
     def phrases_in(self, texts: Iterable[str]) -> Iterator[str]:
         """Yields the keys of those quotations of the thread that occur in the given texts."""
-        if self._phrases:
-            for text in texts:
-                for key, _ in self._phrases.found(words(text)):
-                    yield key
+        for text in texts if self._phrases else ():
+            yield from (key for key, _ in self._phrases.found(words(text)))
 
     def places(self, seq: int) -> dict[str, Place]:
         """Returns the first place of each name, and of each of the thread's quotations, in a message."""
@@ -163,9 +153,7 @@ class ThreadFacts:
 
     def has(self, key: str, first: int, last: int) -> bool:
         """Returns whether any message from the seq `first` to the seq `last` has the name with this key."""
-        there = self.seqs.get(key)
-        if there is None:
-            return False
+        there = self.seqs.get(key, [])
         place = bisect_left(there, first)
         return place < len(there) and there[place] <= last
 
@@ -219,10 +207,9 @@ class ThreadFacts:
             self.secret_words.update(secret_words(text[first:last]))
         for name, low, high in self.reader.at(text):
             if name.is_strong:
-                is_secret = any(low < last and first < high for first, last in withheld)
-                if is_secret:
+                if any(low < last and first < high for first, last in withheld):
                     self.secret_keys.add(name.key)
-                yield Need(name.key, name.kind, name.text, said, start + low, start + high, is_secret)
+                yield Need(name.key, name.kind, name.text, said, start + low, start + high)
 
 
 def _ends(said: Said) -> list[tuple[int, int]]:
@@ -240,11 +227,6 @@ def place_of(seq: int, said: Said, start: int, end: int) -> Place:
         return Place(said.field, start, end, seq)
     at = said.raw.find(said.text[start:end])
     return Place(said.field, at, at + end - start, seq) if at >= 0 else Place(said.field, 0, len(said.raw), seq)
-
-
-def _field_words(path: str) -> str:
-    """Returns the words of the last name in a field's path, such as `status` for `order.status`."""
-    return " ".join(stem(word) for word in words(path.rpartition(".")[2].replace("_", " ")))
 
 
 class _Values:
@@ -290,12 +272,13 @@ class _Values:
             old = before.get(name, value)
             if old != value and min(len(old), len(value)) > 1:
                 old_at, new_at = Place(said.field, 0, 0, seq), Place(said.field, 0, len(said.text), facts.seq)
-                facts.superseded.append(Supersession(_field_words(name), old, value, old_at, new_at))
+                # The last name in the field's path, such as `status` for `order.status`.
+                about = " ".join(stem(word) for word in words(name.rpartition(".")[2].replace("_", " ")))
+                facts.superseded.append(Supersession(about, old, value, old_at, new_at))
         self._fields[signed] = facts.seq, found
 
 
 # ---- values that a conversation replaces with newer values
-
 
 _LONGEST_SENTENCE = 400
 _DATA = ModuleData(__file__)
@@ -336,24 +319,19 @@ def _changes(sentence: str) -> Iterator[StatedValue]:
     for pattern, is_back in ((_CHANGES, False), (_CHANGES_BACK, True)):
         for found in pattern.finditer(sentence):
             first = found.lastindex or 2
-            old, new = first - 1, first
-            if is_back:
-                old, new = new, old
+            old, new = (first, first - 1) if is_back else (first - 1, first)
             before, after = plain_value(found[old]), plain_value(found[new])
             if before and after and before != after and _is_value(before) and _is_value(after):
                 yield StatedValue("", after, *found.span(new), before)
 
 
 def _assignments(sentence: str) -> Iterator[StatedValue]:
-    for found in _IS.finditer(sentence):
-        if about := _about(sentence[max(0, found.start() - 60) : found.start()]):
-            value = plain_value(found[1])
-            if value and _is_value(value):
-                yield StatedValue(about, value, *found.span(1))
-    for found in _TO.finditer(sentence):
-        value = plain_value(found[2])
-        if (about := _about(found[1])) and value and _is_value(value):
-            yield StatedValue(about, value, *found.span(2))
+    stated = [(found, 1, sentence[max(0, found.start() - 60) : found.start()]) for found in _IS.finditer(sentence)]
+    stated += [(found, 2, found[1]) for found in _TO.finditer(sentence)]
+    for found, group, before in stated:
+        value = plain_value(found[group])
+        if (about := _about(before)) and value and _is_value(value):
+            yield StatedValue(about, value, *found.span(group))
 
 
 def _about(before: str) -> str:

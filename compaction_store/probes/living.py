@@ -53,12 +53,8 @@ def living(elements: Iterable[Element], latest: Collection[str] = LATEST) -> Liv
     found = Living({}, [], {})
     for element in elements:
         for place, payload in enumerate(element.messages):
-            if element.is_summary:
-                for line in _carried(payload):
-                    _add(found, line)
-            else:
-                for line in _lines(payload, element.seq + place, latest):
-                    _add(found, line)
+            for line in _carried(payload) if element.is_summary else _lines(payload, element.seq + place, latest):
+                _add(found, line)
     return found
 
 

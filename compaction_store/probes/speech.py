@@ -190,9 +190,7 @@ def leaves(value: Any, field: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_data(text: str) -> bool:
-    return len(text) > _LONGEST_WORD and (
-        text.startswith("data:") or not any(c in text[:_LONGEST_WORD] for c in " \n\t")
-    )
+    return len(text) > _LONGEST_WORD and (text.startswith("data:") or set(" \n\t").isdisjoint(text[:_LONGEST_WORD]))
 
 
 def _parsed(text: str) -> Any:

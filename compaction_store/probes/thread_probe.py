@@ -1,8 +1,7 @@
 """Walks through the history of a thread, and finds out what each fold lost and invented, and which calls were repeated.
 
-The caller reports the events in order: a message was appended, a span was folded, or a record was revoked. Without
-revocations, each message and each summary enters the view once and leaves it at most once. So the time is linear in
-their length.
+The caller reports the events in order. Without revocations, each message and each summary enters the view once and
+leaves it at most once, so the time is linear in their length.
 """
 
 from __future__ import annotations
@@ -127,19 +126,13 @@ class ThreadProbe:
         self._shown.append(element)
         self._starts.append(seq)
         if facts.is_assistant:
-            # The next message may be a call of the same reply. The names in the call must not count as visible because
-            # of this text.
+            # The next message may be a call of the same reply: its names must not be visible because of this text.
             self._said_now.append(element)
         else:
             self._show(element)
 
     def fold(self, fold: Fold) -> list[Probe]:
-        """Folds a span.
-
-        Returns the probes about orders, files, outdated values and planted texts. Probes about inventions are only
-        added to `probes`, some of them by `finish`. A probe about the later use of a name is added when the name is
-        used.
-        """
+        """Folds a span. Returns the probes that are answered at once, without those about inventions."""
         self._flush()
         first = bisect_left(self._starts, fold.start_seq)
         end = bisect_right(self._starts, fold.end_seq)
@@ -208,10 +201,8 @@ class ThreadProbe:
             seq, need = first[key]
             if count >= calls and need.kind != "quotation":
                 place = place_of(seq, need.said, need.start, need.end)
-                yield _probe(
-                    "used_name", need.kind, record, place, need.text, kept=self.is_visible(key),
-                    is_secret=key in self._facts.secret_keys,
-                )  # fmt: skip
+                kept, is_secret = self.is_visible(key), key in self._facts.secret_keys
+                yield _probe("used_name", need.kind, record, place, need.text, kept=kept, is_secret=is_secret)
 
     def is_visible(self, key: str) -> bool:
         """Returns whether the view has a name or a quotation, by its key."""
@@ -280,12 +271,10 @@ class ThreadProbe:
         where = "in a summary" if in_notes > listed else "in a message" if kept else "in a list" if listed else None
         place = self._place(seq, need.key)
         again = place_of(facts.seq, need.said, need.start, need.end)
-        self.probes.append(
-            _probe(
-                "needed_later", need.kind, record, place, need.text, kept=kept, again=again, detail=where,
-                is_secret=need.key in self._facts.secret_keys,
-            )
-        )  # fmt: skip
+        self.probes.append(_probe(
+            "needed_later", need.kind, record, place, need.text, kept=kept, again=again, detail=where,
+            is_secret=need.key in self._facts.secret_keys,
+        ))  # fmt: skip
 
     def _place(self, seq: int, key: str) -> Place:
         """Returns the first place of a name in a message. Each message is searched once."""
@@ -361,10 +350,8 @@ class ThreadProbe:
             if stating:
                 text, start, end = passages.place(stating[0])
                 place = Place(_field(*said[text]), start, end, record=fold.record)
-                kept = bool(there[one.new])
-                yield _probe(
-                    "stale", "value", fold.record, place, passages.text(stating[0]), kept=kept, again=one.new_at
-                )
+                stated, kept = passages.text(stating[0]), bool(there[one.new])
+                yield _probe("stale", "value", fold.record, place, stated, kept=kept, again=one.new_at)
 
     def _planted(self, fold: Fold, element: _Shown, passages: Passages) -> Iterator[Probe]:
         if not element.planted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from compaction_store.models import Payload
@@ -31,7 +31,7 @@ class Tool(NamedTuple):
     name: str
     description: str
     fields: Mapping[str, Field]
-    required: tuple[str, ...] = ()
+    required: Sequence[str] = ()
 
     @property
     def schema(self) -> Payload:
@@ -48,12 +48,7 @@ class BadCall(Exception):
 def tools_in(data: ModuleData) -> tuple[Tool, ...]:
     """Returns the tools that a data file defines."""
     return tuple(
-        Tool(
-            name,
-            tool["description"],
-            {each: Field(**field) for each, field in tool["fields"].items()},
-            tuple(tool.get("required", ())),
-        )
+        Tool(name, **tool | {"fields": {each: Field(**field) for each, field in tool["fields"].items()}})
         for name, tool in data.values.items()
     )
 

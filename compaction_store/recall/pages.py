@@ -1,7 +1,7 @@
 """Builds the result of a tool call: as many entries as fit `max_tokens`, and the arguments for the next call.
 
-The result begins with a sentence that marks it as data. One line of JSON follows, between two delimiter lines. The
-delimiters contain a hash of the JSON, so the JSON cannot contain the line that closes it.
+A sentence marks it as data. One line of JSON follows, between two delimiter lines, which the JSON cannot contain
+because they have its hash.
 """
 
 from __future__ import annotations

@@ -393,11 +393,7 @@ class Hit(NamedTuple):
 
 @dataclass
 class Search:
-    """The state of a search.
-
-    `hits` are the messages with all the words. `some` are the messages with the largest number of the words, in case no
-    message has all of them. `last` is the seq of the last message that was searched.
-    """
+    """The state of a search. `hits` are the messages with all the words. `last` is the seq that was searched last."""
 
     words: list[str]
     limit: int
