@@ -1,8 +1,6 @@
 """Summaries by Anthropic's models, either with this package's prompt or with the API's own compaction.
 
-Typed errors are raised for refusals, for empty or unfinished answers, for answers no shorter than their source, and for
-failed requests. These errors quote no content. With the prompt, a source that is too long for the model is summarized
-in parts, whose summaries are merged; the record lists the parts.
+Typed errors are raised for failed requests, and for answers that are no summary. These errors quote no content.
 """
 
 from __future__ import annotations
@@ -63,11 +61,7 @@ class AnthropicSummarizer(prompted.ModelSummarizer):
         context: int = prompted.CONTEXT,
         checks: Sequence[Check] = (),
     ) -> None:
-        api_calls.sdk()
-        if not hasattr(client, "messages"):
-            raise errors.InvalidInput(
-                f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}"
-            )
+        _check_client(client, "AnthropicSummarizer")
         unfit = {"prompt": [*_RESERVED, "system"], "inline": _RESERVED}.get(str(mode), _UNFIT)
         super().__init__(
             client, model, instructions, max_tokens, deadline, parameters, checks, mode=mode, modes=_MODES,
@@ -118,6 +112,12 @@ class AnthropicSummarizer(prompted.ModelSummarizer):
         reason, text = answer.stop_reason, "".join(block.text for block in answer.content if block.type == "text")
         full = reason == "model_context_window_exceeded"
         return prompted.finished(text, reason, refused=reason == "refusal", full=full, whole=reason in _GOOD)
+
+
+def _check_client(client: Any, what: str) -> None:
+    api_calls.sdk(what)
+    if not hasattr(client, "messages"):
+        raise errors.InvalidInput(f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}")
 
 
 # ---- Anthropic's own compaction
@@ -227,23 +227,9 @@ def _native_summary(answer: Any, asked: prompted.Asked) -> Summary:
 # ---- counts of the tokens of views by Anthropic's API, which can count a request without running it. If it cannot, the
 # result has the store's own count and the reason; no error is raised.
 
-
 # Parameters that only affect the answer. The API refuses them in a request to count.
-_OF_THE_ANSWER = frozenset(
-    [
-        "container",
-        "diagnostics",
-        "inference_geo",
-        "max_tokens",
-        "metadata",
-        "service_tier",
-        "stop_sequences",
-        "stream",
-        "temperature",
-        "top_k",
-        "top_p",
-    ]
-)
+_SAMPLING = ("max_tokens", "stop_sequences", "stream", "temperature", "top_k", "top_p")
+_OF_THE_ANSWER = (*_SAMPLING, "container", "diagnostics", "inference_geo", "metadata", "service_tier")
 _OURS = ("model", "messages")
 _BESIDE = ("system", "tools", "mcp_servers")
 
@@ -267,11 +253,7 @@ class AnthropicCounter:
         deadline: float = 5.0,
         remembered: int = 256,
     ) -> None:
-        api_calls.sdk("AnthropicCounter")
-        if not hasattr(client, "messages"):
-            raise errors.InvalidInput(
-                f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}"
-            )
+        _check_client(client, "AnthropicCounter")
         prompted.check_model(model)
         if not deadline > 0:
             raise errors.InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")

@@ -1,8 +1,7 @@
 """Calls the APIs of models, with the same retries and errors for Anthropic's and OpenAI's sync and async clients.
 
 The client's own timeouts apply, and its `max_retries` applies after a broken connection or a server error. Requests
-that fail because of overload or a rate limit are retried until the deadline. Errors quote neither the API nor the
-input.
+that fail because of overload or a rate limit are retried until the deadline. Errors quote no content.
 """
 
 from __future__ import annotations
@@ -232,10 +231,7 @@ def completion_answer(body: Any) -> OpenAIAnswer:
 
 
 def response_answer(body: Any) -> OpenAIAnswer:
-    """Converts the body of a response to an OpenAIAnswer. Raises AnsweredError or Interrupted for an error.
-
-    The answer's `reason` is the reason for an incomplete or failed response, and otherwise the response's status.
-    """
+    """Converts the body of a response to an OpenAIAnswer. Raises AnsweredError or Interrupted for an error."""
     given = _object(body)
     status, error = given.get("status"), _object(given.get("error"))
     if error.get("code") in _PASSING:

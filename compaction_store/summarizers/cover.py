@@ -1,9 +1,8 @@
 """Chooses the most informative sentences that fit a number of characters, and writes them as the text of a state.
 
-Each kind of text, such as users' texts, conclusions or errors, has a share of the room, so that long results cannot
-take all of it. Within a share, sentences are chosen for the names, paths, figures and rare words that no chosen
-sentence has yet. Some of the room is used to list the remaining names without their sentences. The same sentences
-always give the same choice. The time is O(n log n).
+Each kind of text has a share of the room, so that long results cannot take all of it. Within a share, sentences are
+chosen for the names and rare words that no chosen sentence has yet. Some of the room is used to list the remaining
+names. The same sentences always give the same choice, in O(n log n).
 """
 
 from __future__ import annotations

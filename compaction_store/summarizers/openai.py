@@ -1,8 +1,6 @@
 """Summaries by models with OpenAI's Chat Completions or Responses API, on OpenAI's servers or any other.
 
-Typed errors are raised for refusals, for empty or unfinished answers, for answers no shorter than their source, and for
-failed requests. These errors quote no content. A source that is too long for the model is summarized in parts, whose
-summaries are merged; the record lists the parts.
+Typed errors are raised for failed requests, and for answers that are no summary. These errors quote no content.
 """
 
 from __future__ import annotations

@@ -105,10 +105,7 @@ def judged(work: Work[Summary], request: Request, asked: Asked) -> Work[Summary]
 
 
 def prompt_for(instructions: str, max_tokens: int, request: Request, stays: Sequence[ElementJson] = ()) -> str:
-    """Returns the prompt for notes on a document.
-
-    It asks for fewer than `max_tokens`, so that a slightly longer answer is not cut off.
-    """
+    """Returns the prompt for notes. It asks for less than `max_tokens`, so that a longer answer is not cut off."""
     rules = RULES.format(tokens=_room(max_tokens, request))
     return "\n\n".join([instructions, *([STAYS] if stays else []), rules])
 
@@ -226,11 +223,7 @@ class ModelSummarizer(ABC):
     def notes(
         self, request: Request, asked: Asked, instructions: str, as_json: Callable[[str], Any] = str
     ) -> Work[tuple[list[Note], Payload]]:
-        """Asks for notes on the elements, and returns them with the coverage for the record.
-
-        If inline mode gets no notes, the messages are sent as a document. There are several notes if the elements are
-        too long for one. `as_json` makes the JSON of earlier notes.
-        """
+        """Returns notes (several if elements are long) and the record's coverage. `as_json` converts earlier notes."""
         stays = element_json.surroundings(request, self._context)
         asked.prompt = prompt_for(instructions, self._max_tokens, request, stays)
         if self._mode == "inline":
@@ -240,7 +233,7 @@ class ModelSummarizer(ABC):
             try:
                 text = yield from self._send_inline(self._rendered(view), prompt, asked)
             except (errors.SourceTooLong, errors.SummaryCutShort, errors.SummaryUseless):
-                pass
+                pass  # The messages are sent as a document.
             else:
                 asked.prompt = prompt
                 around = [piece.start_seq for piece in stays if piece.start_seq > request.end_seq]
@@ -255,11 +248,9 @@ class ModelSummarizer(ABC):
         """Returns the agent's request, which must be one of the summarizer's API."""
         found = self._render(view)
         name = self._conversation
-        if not isinstance(found, Mapping) or not isinstance(found.get(name), list | tuple):
-            raise errors.InvalidInput(
-                f"render must return a request of the summarizer's API, which has a list {name!r}"
-            )
-        return dict(found)
+        if isinstance(found, Mapping) and isinstance(found.get(name), list | tuple):
+            return dict(found)
+        raise errors.InvalidInput(f"render must return a request of the summarizer's API, which has a list {name!r}")
 
     @property
     def _given(self) -> Payload:
@@ -316,10 +307,7 @@ def finished(text: str, reason: Any, *, refused: bool, full: bool, whole: bool) 
 
 
 def _notes(send: Send, pieces: Sequence[ElementJson], asked: Asked, stays: Sequence[ElementJson]) -> Work[list[Note]]:
-    """Returns one note on the pieces or, if they are too long together, the notes on each half.
-
-    Halves are shown without `stays` if these would be more than a quarter of the document.
-    """
+    """Returns a note on the pieces, or on each half if they are too long: without `stays` that take over a quarter."""
     try:
         text = yield from send(element_json.document(pieces, stays), asked)
     except errors.SourceTooLong:
@@ -350,7 +338,6 @@ def _spent(answers: Sequence[Payload]) -> Payload:
 # Only clear cases are refused, because a false alarm costs a compaction. A refusal is recognized by the first words of
 # a short text. An answer with only markup, a heading or a placeholder is an empty shell. docs/summarizers.md describes
 # the lists of words and their limits.
-
 
 # A longer text that begins like a refusal probably contains a summary too.
 _LONGEST_REFUSAL = 600

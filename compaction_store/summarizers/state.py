@@ -1,9 +1,8 @@
 """Writes a state summary by rules, without a model: copies the most informative sentences into the parts of a state.
 
-Sentences are chosen by features that every language has: their speaker, whether the user's next message follows,
-whether they belong to a call or a result, and the names, paths, figures and rare words that no other chosen sentence
-has. The same elements always give the same text, and the text is always shorter than the elements. An earlier state is
-merged part by part: what is newer about a file, the plan or the next step replaces what is older.
+Sentences are chosen by features that every language has, such as their speaker, and the names and rare words that no
+other chosen sentence has. The same elements always give the same text, which is always shorter than they are. In an
+earlier state, what is newer about a file, the plan or the next step replaces what is older.
 """
 
 from __future__ import annotations
@@ -78,7 +77,6 @@ _CARRIED = 1.5
 
 # Words that mark an error, for results that have no field for errors.
 _ERROR = re.compile(r"\b(?:\w*error|\w*exception|traceback|fail(?:ed|ure)|fatal|denied|not found)\b", re.IGNORECASE)
-
 
 # The part for each kind of text. A file's line, an entry of a plan and a line of an earlier state name their part.
 _PART_OF: dict[str, PartName] = {
@@ -339,11 +337,8 @@ def _carried(text: str, seq: int) -> Iterator[_Saying]:
     if state is not None:
         for part, lines in state.items():
             kind = {"task": "user", "orders": "order", "next": "next", "errors": "error"}.get(part, "notes")
-            yield from (
-                _Saying(line.seqs or (seq,), line.text, kind, _CARRIED, part)
-                for line in lines
-                if not line.text.startswith(HEAD)
-            )
+            kept = (line for line in lines if not line.text.startswith(HEAD))
+            yield from (_Saying(line.seqs or (seq,), line.text, kind, _CARRIED, part) for line in kept)
         return
     for line in filter(str.strip, text.splitlines()):
         read_ = StateLine.parse(line)
@@ -368,8 +363,7 @@ def _of(payload: Payload, seq: int) -> Iterator[_Saying]:
             if kind.name == "compaction" and isinstance(part.get("content"), str):
                 yield _Saying((seq,), part["content"], "notes", _CARRIED)
             else:
-                for text in read({"content": [part]})[0]:
-                    yield _Saying((seq,), text, kind_of_speech, 1.0)
+                yield from (_Saying((seq,), text, kind_of_speech, 1.0) for text in read({"content": [part]})[0])
 
 
 def _call(kind: PartType, call: Payload, seq: int) -> Iterator[_Saying]:
