@@ -100,9 +100,6 @@ def marks_in(parts: Any) -> list[Any]:
     return found
 
 
-# ---- the form of each message
-
-
 def _says(text: Any) -> bool:
     return isinstance(text, str) and bool(text.strip())
 
@@ -178,9 +175,6 @@ def _values(problems: Problems, index: int, row: PartType, block: Payload) -> No
         for part in inner:
             if type_of(part) not in IN_TOOL_RESULT:
                 problems.add(index, "block_type", f"a block in a {kind} has a type that it must not have")
-
-
-# ---- the order of the messages
 
 
 def _system_places(problems: Problems, parts: list[_Part]) -> None:
@@ -265,6 +259,5 @@ def _thinking(problems: Problems, turns: list[_Turn], manual: bool) -> None:
             problems.add(turn[-1].message, "thinking_last", "the last block of a turn is thinking")
         # The current turn is the last turn or, if the last turn has only tool results, the turn before that.
         going_on = all(part.is_clients_result for later in turns[place + 1 : place + 3] for part in later)
-        wanted = going_on or any(part.row.is_thinking for part in turn)
-        if manual and wanted and not turn[0].row.is_thinking:
+        if manual and (going_on or any(part.row.is_thinking for part in turn)) and not turn[0].row.is_thinking:
             problems.add(turn[0].message, "thinking_first", "the turn does not begin with its thinking")

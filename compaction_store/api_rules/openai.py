@@ -61,8 +61,7 @@ def _content(problems: Problems, index: int, role: str, message: Payload) -> Non
         for part in content:
             row = row_of(part)
             # All messages may have text, the user's also media, and the assistant's refusals.
-            may_have = row.name == "text" or role == ("user" if row.text is None else "assistant")
-            if row.chat is None or not may_have:
+            if row.chat is None or not (row.name == "text" or role == ("user" if row.text is None else "assistant")):
                 problems.add(index, "block_type", f"a part of a {role} message has a type that it must not have")
             else:
                 problems.require(index, part, row.chat)
@@ -89,9 +88,6 @@ def _calls(problems: Problems, index: int, message: Payload) -> Iterator[str]:
             if len(name) > LONGEST_ID:
                 problems.add(index, "long_id", f"the id of a call has more than {LONGEST_ID} characters")
             yield name
-
-
-# ---- the Responses API
 
 
 MAY_BE_NULL = frozenset({"code", "outputs", "result"})

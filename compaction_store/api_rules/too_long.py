@@ -1,7 +1,6 @@
 """Recognizes the errors of SDKs that mean that a request was too long for the model.
 
-Providers share no error code or type, so the texts of errors are compared too. A text may quote the request, so it is
-neither stored nor repeated.
+Providers share no error code, so the texts of errors are compared too, but not kept, as they may quote the request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Draws charts of a thread as text or SVG.
-
-A chart shows the thread's course: the tokens of its view at every pos, with its compactions.
-"""
+"""Draws the course of a thread as text or SVG: the tokens of its view at every pos, with its compactions."""
 
 from __future__ import annotations
 
@@ -166,14 +163,12 @@ def svg(line: Course, title: str) -> str:
     """Draws the course as an SVG file, with dots where the tokens fell, at most about 500 of them."""
     last = line.points[-1].pos if line.points else 1
     marks = ticks(line.top)
-    top = marks[-1]
 
     def y(tokens: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * tokens / top
+        return _BOTTOM - (_BOTTOM - _TOP) * tokens / marks[-1]
 
-    points = _thinned(line.points)
     # Format each number once, because a chart has thousands of points.
-    places = [(f"{x(p.pos, last):.1f}", f"{y(p.tokens):.1f}", p.fell) for p in points]
+    places = [(f"{x(p.pos, last):.1f}", f"{y(p.tokens):.1f}", p.fell) for p in _thinned(line.points)]
     steps: list[str] = []
     before = f"{y(0):.1f}"
     for at, to, fell in places:
@@ -197,8 +192,7 @@ def svg(line: Course, title: str) -> str:
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
     """Thins out the points. Keeps the falls, or an even selection if there are many, each with the point before it."""
-    stride = max(1, -(-len(points) // _MOST_POINTS))
-    wanted = {*range(0, len(points), stride), len(points) - 1}
+    wanted = {*range(0, len(points), max(1, -(-len(points) // _MOST_POINTS))), len(points) - 1}
     falls = [at for at, point in enumerate(points) if point.fell]
     for at in falls[:: max(1, -(-len(falls) // _MOST_FALLS))]:
         wanted |= {max(0, at - 1), at}

@@ -116,8 +116,7 @@ class ThreadList(AsDict):
 class ThreadPage(AsDict):
     """A thread, and a page of its entries after the pos `start`, in order; `missing` are entries that are not there.
 
-    `names` are the names of the forks that the events name, by their pos. The view is known up to `known_pos`, from
-    `first_pos` on.
+    `names` are those of the forks in the events, by their pos. The view is known from `first_pos` to `known_pos`.
     """
 
     thread: Thread
@@ -276,8 +275,7 @@ class SamplePage(AsDict):
 
 #: The largest population that a sample is drawn from, and the largest sample.
 MOST_POPULATION, MOST_DRAWN = 20_000, 200
-# The true number is below the lower bound with a probability of at most 1 in 40. It is above the upper bound with a
-# probability of at most 1 in 40 too. Together, that is 95 % confidence.
+# The true number is outside each bound with a probability of at most 1 in 40: together, that is 95 % confidence.
 _ONE_IN = 40
 
 
@@ -324,8 +322,7 @@ def coverage(population: int, drawn: int, verdicts: Iterable[Verdict]) -> Covera
 
 def _is_likely(population: int, drawn: int, bad: int, hits: range) -> bool:
     """Returns whether a sample has one of these numbers of bad records with a probability above 1 in 40."""
-    samples = sum(comb(bad, hit) * comb(population - bad, drawn - hit) for hit in hits)
-    return samples * _ONE_IN > comb(population, drawn)
+    return sum(comb(bad, hit) * comb(population - bad, drawn - hit) for hit in hits) * _ONE_IN > comb(population, drawn)
 
 
 # ---- what summaries cost: calls, tokens and time by model, actor and week. If a call failed and a fallback replaced
@@ -406,8 +403,7 @@ class Costs:
         # If all summarizers failed, `failed_before` already lists the last one.
         elif not (record.failed_before and record.outcome == "failed"):
             cost = self._of(record, record.summarizer, record.model)
-            is_failed = record.outcome != "applied"
-            self._without_tokens += not cost.add(record.usage, record.duration, failed=is_failed)
+            self._without_tokens += not cost.add(record.usage, record.duration, failed=record.outcome != "applied")
 
     @property
     def not_counted(self) -> dict[str, int]:
@@ -431,9 +427,8 @@ class Costs:
         ]
 
     def listed(self) -> list[dict[str, Any]]:
-        names = ("week", "summarizer", "model", "actor")
         return [
-            {name: part or None for name, part in zip(names, key, strict=True)}
+            {name: part or None for name, part in zip(("week", "summarizer", "model", "actor"), key, strict=True)}
             | {name: getattr(cost, name) for name in ("calls", "failed", "tokens_in", "tokens_out")}
             for key, cost in sorted(self._found.items())
         ]
@@ -454,8 +449,7 @@ class Costs:
 
     def _of(self, record: Compaction, summarizer: str | None, model: str | None) -> Cost:
         year, week, _ = record.created_at.astimezone().isocalendar()
-        key = (f"{year}-W{week:02}", summarizer or "", model or "", record.actor or "")
-        return self._found.setdefault(key, Cost())
+        return self._found.setdefault((f"{year}-W{week:02}", summarizer or "", model or "", record.actor or ""), Cost())
 
 
 def _counted(count: int, what: str) -> str:

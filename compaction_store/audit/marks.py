@@ -87,9 +87,9 @@ class KnownFacts:
     """The names and words of some texts, with which other texts are compared.
 
     If `only` is given, the facts can be compared with these texts alone. Names that these texts lack are not searched
-    for, which saves most of the time. Names that were cut in these texts are searched for too. Facts
-    for the same texts should share one reader `names`, which reads each name only once. `span` is the first and last
-    seq of the originals: what the package itself writes about them is never marked as new.
+    for, which saves most of the time. Names that were cut in these texts are searched for too. Facts for the same texts
+    should share one reader `names`, which reads each name only once. What the package itself writes about the originals
+    (`span` has their first and last seq) is never marked as new.
     """
 
     def __init__(
@@ -195,8 +195,7 @@ class KnownFacts:
         if missing == "new":
             text = blanked(text, *self._span)
         last = 0
-        # If quotations or names overlap, the first counts. If two begin at the same place, the longer counts;
-        # if a name is an amount too, the amount counts.
+        # If some overlap, the first counts. Of two that begin together, the longer counts, and an amount before a name.
         for start, end, is_there in sorted(self._found(text, missing), key=lambda each: (each[0], -each[1])):
             if start >= last:
                 yield start, end, "kept" if is_there or self._is_piece(text, start, end) else missing

@@ -4,8 +4,7 @@ Names, reasons, actors, models and messages may contain anything. Control charac
 change the writing direction, and invisible ones are escaped, so that nobody can hide one in a name. Emoji are kept: a
 joiner between two emoji and a variation selector after one are not escaped.
 
-A text may itself contain what looks like an escape. `named` shows such a text and the escaped one differently, so that
-two names never look the same.
+`named` also shows a text that contains what looks like an escape differently, so that two names never look the same.
 """
 
 from __future__ import annotations

@@ -113,9 +113,6 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-# ---- events
-
-
 @dataclass(frozen=True)
 class Kept(AsDict):
     """Whether a thread is on hold, and until when it is retained, if that time is still to come.
@@ -144,8 +141,7 @@ def kept_by(newest_first: Iterable[Event]) -> Kept:
     until = None if term is None else _until(term)
     if term is None or until is None:
         return Kept(held)
-    # A term that was shortened to the past stays in the list: otherwise a thread whose protection somebody ended would
-    # look like any other.
+    # A term that was shortened to the past stays in the list, so that one sees that somebody ended the protection.
     is_shortened = "shortens" in term.body
     if until <= datetime.now(UTC) and not is_shortened:
         return Kept(held)
@@ -212,8 +208,7 @@ def _subject(event: Event) -> str:
 
 
 def _verification(event: Event) -> str:
-    found = event.body.get("findings")
-    result = "no findings" if found == 0 else _counts(event.body, findings="finding")
+    result = "no findings" if event.body.get("findings") == 0 else _counts(event.body, findings="finding")
     return f"{_counts(event.body, threads='thread')} at level {_text(event.body, 'level')}: {result}"
 
 

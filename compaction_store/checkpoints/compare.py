@@ -26,8 +26,7 @@ class _Listed:
     def __init__(self, checkpoint: Checkpoint, heads: HeadsFile, after: UUID | None) -> None:
         self.time = checkpoint.time.isoformat()
         self._heads = heads
-        start = 0 if after is None else heads.first(after)
-        self._rest = heads.between(start, heads.size)
+        self._rest = heads.between(0 if after is None else heads.first(after), heads.size)
         self.next = next(self._rest, None)
         if after is not None and self.next is not None and self.next.thread_uid == after:
             self.step()
@@ -92,8 +91,7 @@ class KnownCheckpoints:
         try:
             for checkpoint in checkpoints:
                 if log is not None:
-                    heads = self._stack.enter_context(log.heads(checkpoint))
-                    self._lists.append(_Listed(checkpoint, heads, after))
+                    self._lists.append(_Listed(checkpoint, self._stack.enter_context(log.heads(checkpoint)), after))
         except BaseException:
             self.close()
             raise
@@ -149,8 +147,7 @@ class KnownCheckpoints:
             return report
         report = replace(report, findings=(*known.findings, *report.findings))
         if not known.is_in_newest or self.newest is None:
-            notes = (*report.notes, "no checkpoint covers the thread yet")
-            return replace(report, level="schema", notes=notes)
+            return replace(report, level="schema", notes=(*report.notes, "no checkpoint covers the thread yet"))
         newer = report.pos - report.covered
         if not report.covered or newer <= 0:
             return report

@@ -116,9 +116,7 @@ class HeadsFile:
     def find(self, thread_uid: UUID) -> tuple[int, Head] | None:
         """Returns the index and the head of a thread; None if the file does not list the thread."""
         low = self.first(thread_uid)
-        if low < self.size and (head := self._at(low)).thread_uid == thread_uid:
-            return low, head
-        return None
+        return (low, head) if low < self.size and (head := self._at(low)).thread_uid == thread_uid else None
 
     def leaves(self, start: int, end: int) -> Iterator[bytes]:
         return (tree.leaf(head.data()) for head in self.between(start, end))

@@ -1,8 +1,7 @@
 """An append-only log of checkpoints: a file with one JSON line for each checkpoint, and lists of heads beside the file.
 
-`append` returns when the line is on disk. If two processes append after the same line, one of them fails. A change in
-the database is found by comparing the database with the log. So keep the log's folder where nobody who can write to the
-database can write.
+`append` returns when the line is on disk. If two processes append after the same line, one of them fails. The log shows
+changes in the database. So keep its folder where nobody who can write to the database can write.
 """
 
 from __future__ import annotations

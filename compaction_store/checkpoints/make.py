@@ -164,8 +164,7 @@ def _walked(
             walks[head.thread_uid] = _ThreadWalk(head.tenant, steps, next(steps))
     ends: dict[UUID, KnownEntry] = {}
     while walks:
-        answers = stored.answers([(uid, walk.tenant, walk.request) for uid, walk in walks.items()])
-        for uid, rows in answers.items():
+        for uid, rows in stored.answers([(uid, walk.tenant, walk.request) for uid, walk in walks.items()]).items():
             try:
                 walks[uid].request = walks[uid].steps.send(rows)
             except StopIteration as stop:

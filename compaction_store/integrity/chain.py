@@ -47,9 +47,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 def born_at(thread_uid: UUID) -> int | None:
     """Returns the time in a thread_uid in the form of `milliseconds`, or None if it is not a UUID of version 7."""
-    if thread_uid.version != _TIME_ORDERED:
-        return None
-    return int.from_bytes(thread_uid.bytes[:6])
+    return int.from_bytes(thread_uid.bytes[:6]) if thread_uid.version == _TIME_ORDERED else None
 
 
 def milliseconds(microseconds: int | None) -> int | None:

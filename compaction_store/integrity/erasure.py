@@ -1,7 +1,6 @@
 """Writes and parses the bodies of redactions, holds, retentions and forks, and the names of erased threads. Pure.
 
-A redaction names every row that it erased, as ranges. This lets `verify` distinguish an erasure that somebody ordered
-from a manipulation.
+A redaction names every row that it erased, so that `verify` can tell an erasure that was ordered from a manipulation.
 """
 
 from __future__ import annotations

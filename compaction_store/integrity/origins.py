@@ -1,8 +1,7 @@
 """Finds the thread in which an entry of a fork was first written, from the fork's origin events. Pure.
 
-A fork begins with its own origin event. Copies of the parent's entries follow. The pos of a copy is one higher than in
-the parent. A fork of a fork therefore begins with two origin events: its own and a copy of its parent's. The pos of an
-entry that was copied twice is two higher than in the thread in which it was written.
+A fork begins with its own origin event. Copies of the parent's entries follow, each at a pos one higher than in the
+parent. So a fork of a fork begins with two origin events, and the pos of an entry that was copied twice is two higher.
 """
 
 from __future__ import annotations

@@ -36,9 +36,7 @@ class StoredThread(NamedTuple):
     @property
     def is_named(self) -> bool:
         """Whether the table of names has only the thread's name, or nothing for a stub. True without such a table."""
-        if self.leading is None:
-            return True
-        return self.leading == (() if self.is_stub else (self.thread_id,))
+        return self.leading is None or self.leading == (() if self.is_stub else (self.thread_id,))
 
 
 def findings(stored: StoredThread) -> tuple[Finding, ...]:

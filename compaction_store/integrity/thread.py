@@ -156,8 +156,7 @@ class _Verification:
         if walk.findings or not is_whole or not walk.knows_views or not head.last_seq or not head.last_number:
             return
         _, *rows = yield RowRequest("active", head.last_pos)
-        numbers = [row[0] for row in rows]
-        if numbers == walk.in_force.active(head.last_pos):
+        if [row[0] for row in rows] == walk.in_force.active(head.last_pos):
             return
         # An erasure after the walk leaves no record in the view.
         [state] = yield RowRequest(None, done=walk.pos, total=head.last_pos)

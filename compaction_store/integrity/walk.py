@@ -196,8 +196,7 @@ class Walk:
 
     def _check_link(self, entry: Entry) -> None:
         self._check_follows(entry, self.previous or b"")
-        # Continue from the stored hash. If the computed one were used, every entry after a changed one would be a
-        # finding.
+        # Continue from the stored hash: with the computed one, every entry after a changed one would be a finding.
         self.previous = entry.entry
         if self._kept is not None and entry.pos == self._kept.pos and entry.entry != self._kept.entry:
             self._find(entry, "the entry is not the one that was kept")
@@ -290,8 +289,7 @@ class Walk:
         else:
             self._check_commitments(entry, entry.salt, entry.body)
         if entry.salt is not None and len(entry.salt) != chain.SALT_BYTES:
-            # With a salt of another length, bytes could be moved between salt and content without changing the
-            # commitment.
+            # With a salt of another length, bytes could move between salt and content under the same commitment.
             self._find(entry, f"the salt is not {chain.SALT_BYTES} bytes")
 
     def _check_commitments(self, entry: Entry, salt: bytes, body: str) -> None:
@@ -449,9 +447,8 @@ class RecordsInForce:
 
 
 # ---- erased entries, compared with the redactions that ordered the erasures
-# An erased entry claims a redaction: it states the pos of the redaction that erased it. A redaction names exactly the
-# entries that it erased, and it comes after all of them. An erased entry that its redaction does not name is a finding.
-# A named entry that still has its content is a finding too.
+# An erased entry claims a redaction, by its pos. A redaction names exactly the entries that it erased, and comes after
+# them. An erased entry that its redaction does not name is a finding, and so is a named entry that has its content.
 
 NEVER = -(2**63) - 1
 
@@ -496,16 +493,13 @@ class Redactions:
 
     def claim(self, kind: str, ordinal: int, pos: int, redacted_pos: int) -> None:
         self.rows += 1
-        runs = self._claims.setdefault(redacted_pos, {name: _Runs() for name in ORDINALS})
-        runs[kind].add(ordinal, pos)
+        self._claims.setdefault(redacted_pos, {name: _Runs() for name in ORDINALS})[kind].add(ordinal, pos)
 
     def reached(self, pos: int, body: str | None, last_at: int | None, *, is_known: bool) -> dict[str, list[Range]]:
         """Compares the entries that claim a redaction with the entries that the redaction names.
 
-        `last_at` is the time of the last message, which a retention policy compares.
-
-        Returns the ranges of the entries that the redaction names but that do not claim it. If `is_known` is false, the
-        body was not read, and nothing is compared.
+        Returns the ranges of entries that it names and that do not claim it. If `is_known` is false, its body was not
+        read, and nothing is compared. `last_at` is the time of the last message, which a retention policy compares.
         """
         self.count += 1
         claims = self._claims.pop(pos, {name: _Runs() for name in ORDINALS})

@@ -133,9 +133,7 @@ def parsed(kind: Kind, text: str) -> tuple[dict[str, Any] | None, str | None]:
             return read(kind, text), None
         except ValueError as refusal:
             return None, str(refusal)
-    if type(found) is not dict:
-        return None, f"the {kind} is not a JSON object"
-    return found, None
+    return (found, None) if type(found) is dict else (None, f"the {kind} is not a JSON object")
 
 
 def _is_deeper(data: bytes, levels: int) -> bool:

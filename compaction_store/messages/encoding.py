@@ -43,10 +43,7 @@ class Encoded(NamedTuple):
 
 
 class _Refused(Exception):
-    """Raised for a value that has no lossless JSON form. Only this module sees it.
-
-    `steps` lead from the message to the value: keys of objects and indexes of lists, the last one first.
-    """
+    """Raised for a value that has no lossless JSON form. `steps` are the keys and indexes to it, the last one first."""
 
     def __init__(self, why: str = "") -> None:
         super().__init__(why)
@@ -60,8 +57,7 @@ class _TooDeep(_Refused):
 def _plain(value: Any) -> Any:
     """Converts an object of an SDK to the JSON that the API accepts, with the object's own `to_param` or `to_dict`.
 
-    Any other pydantic model is converted with `model_dump`. Pydantic's warnings are turned off, because they quote the
-    value.
+    Other pydantic models are converted with `model_dump`. Pydantic's warnings are off, because they quote the value.
     """
     kind = type(value)
     try:
@@ -71,8 +67,7 @@ def _plain(value: Any) -> Any:
             maker = kind.__module__.partition(".")[0]
             if maker in {"anthropic", "openai"} and callable(to_dict := getattr(value, "to_dict", None)):
                 # The SDKs' classes for tools that are made from functions have a to_dict() that takes no options.
-                is_tool = ".lib.tools" in kind.__module__
-                return to_dict() if is_tool else to_dict(mode="json", warnings=False)
+                return to_dict() if ".lib.tools" in kind.__module__ else to_dict(mode="json", warnings=False)
             if callable(model_dump := getattr(value, "model_dump", None)):
                 return model_dump(mode="json", by_alias=True, warnings=False)
     except (PydanticSerializationError, ValueError, RecursionError):

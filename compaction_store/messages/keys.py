@@ -20,10 +20,7 @@ def new() -> str:
 
 
 class Key:
-    """The key of one call and of its retries. If the caller gives no key, a new one is made.
-
-    The first attempt with a new key needs no lookup.
-    """
+    """The key of one call and of its retries: the caller's, or a new one, whose first attempt needs no lookup."""
 
     __slots__ = ("_fresh", "text")
 

@@ -153,9 +153,6 @@ _CLEARED: dict[str, Callable[[Payload, str], Payload | None]] = {
 }
 
 
-# ---- the rows
-
-
 def _row(name: str, *, anthropic: Any = None, cleared: str | None = None, **given: Any) -> PartType:
     """Makes the row of a table of parts.toml."""
     given["anthropic"] = anthropic and Shape(
@@ -168,16 +165,14 @@ def _row(name: str, *, anthropic: Any = None, cleared: str | None = None, **give
 
 PARTS = {name: _row(name, **given) for name, given in ModuleData(__file__).values.items()}
 
-# The calls and results in the fields of a chat message. The deprecated field `function_call` has no id, only the
-# function's name.
+# The calls and results in the fields of a chat message. The deprecated `function_call` has no id, only a name.
 _IN_FIELD = PartType("tool_calls", step="call", id=("id",), input=("arguments", "input"), role="assistant")
 _FUNCTION = PartType("function", step="call", id=("name",), input=("arguments",), role="assistant")
 _OF_ROLE = {
     "tool": PartType("tool", step="result", id=("tool_call_id",), cuts=("content",), cleared=_CLEARED["content"]),
     "function": PartType("function", step="result", id=("name",), cuts=("content",), cleared=_CLEARED["content"]),
 }
-# The row of parts without a type, and the rows of types that are not listed but end like this. Each of Anthropic's
-# server tools has its own type of result.
+# The row of parts without a type, and those of types that end like this: each server tool has a type of result.
 UNKNOWN = PartType("")
 _BY_ENDING = (
     PartType("_tool_result", step="result", id=("tool_use_id",), reads=("tool_use_id", "content"), role="assistant"),
@@ -209,8 +204,7 @@ def walk(payload: Any) -> Iterator[tuple[Path, PartType, Any]]:
     """Yields the parts of a message in order, each with its path and its row.
 
     The first is the message itself if it has a type or is the result of a tool in Chat Completions. Then come the parts
-    of its content, and the calls in its fields except those that are also in its content. An erased message has no
-    parts.
+    of its content, and the calls in its fields that are not in its content. An erased message has no parts.
     """
     if not isinstance(payload, dict):
         return

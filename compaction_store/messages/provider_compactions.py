@@ -64,7 +64,9 @@ def compactions_of(reply: Any, stored: Payload) -> Iterator[FoundRecord]:
         model, usage = name(field(reply, "model")), _plain(field(reply, "usage"))
         for place, block in enumerate(blocks):
             yield _compaction(model, block, _spent(usage, place))
-        yield from (_edit(model, edit) for edit in edits)
+        for edit in edits:
+            what = name(edit.get("type")) or "edit"
+            yield FoundRecord(_record("truncation", what, {"provider": edit}, model=model), folds=False)
 
 
 def _plain(value: Any) -> Any:
@@ -132,11 +134,6 @@ def _compaction(model: str | None, block: Payload, usage: Payload | None) -> Fou
     return FoundRecord(_record("summary", "compaction", body, model=model), folds)
 
 
-def _edit(model: str | None, edit: Payload) -> FoundRecord:
-    what = name(edit.get("type")) or "edit"
-    return FoundRecord(_record("truncation", what, {"provider": edit}, model=model), folds=False)
-
-
 class Record(NamedTuple):
     """A request to record a provider's compaction. The response says whether the record is new."""
 
@@ -164,8 +161,7 @@ class Log:
         self._key = key
         self._met: deque[_Due] = deque()
         self._place = self._number = 0
-        # The message at a place of the load has the seq `place + _aheads[i]`, where i is the last index with
-        # `_froms[i] <= place`.
+        # The message at a place of the load has the seq `place + _aheads[i]`, with the last i of `_froms[i] <= place`.
         self._froms: list[int] = []
         self._aheads: list[int] = []
 

@@ -7,8 +7,7 @@ result is pending, and so is reasoning without a following item.
 Calls and results are paired by id and position, because ids repeat: a result answers the nearest earlier unanswered
 call with the same id. A result that answers no call belongs to no group. The module reads OpenAI's chat messages,
 OpenAI's Responses items and Anthropic's blocks, even if one thread mixes them. Values of any other form are ignored.
-
-An index is a position in the sequence of items. An item has the payloads of one element of a view.
+An item has the payloads of one element of a view, and an index is its place.
 """
 
 from __future__ import annotations
@@ -75,8 +74,7 @@ def tools(payload: Payload | None) -> Tools:
         return Tools([], ends_in_reasoning=False, given_to_model=False)
     kind, content = payload.get("type"), payload.get("content")
     # Most messages are plain text.
-    is_plain = type(content) is str and payload.keys() <= _PLAIN
-    steps = [] if is_plain else [step for step, _, _ in _steps(payload)]
+    steps = [] if type(content) is str and payload.keys() <= _PLAIN else [step for step, _, _ in _steps(payload)]
     if _is_given(payload):
         # Only the assistant can make calls and think. The renderers leave both out of any other message.
         return Tools([step for step in steps if step.kind != "call"], ends_in_reasoning=False, given_to_model=True)
@@ -198,8 +196,7 @@ class Links:
                     else:
                         orphans.add(index)
         self.orphans = frozenset(orphans)
-        last = () if reasoning is None else (reasoning,)
-        self.pending = frozenset(chain(last, *waiting.values()))
+        self.pending = frozenset(chain(() if reasoning is None else (reasoning,), *waiting.values()))
         self._pending = sorted(self.pending)
         self._low = [groups.root(index) for index in range(self._size)]
         ends = dict(zip(self._low, range(self._size), strict=True))
@@ -219,9 +216,7 @@ class Links:
         if (start == 0 or self._reach[start - 1] < start) and self._reach[end] <= end:
             return None
         inside = slice(start, end + 1)
-        if min(self._low[inside]) < start or max(self._high[inside]) > end:
-            return "split_pair"
-        return None
+        return "split_pair" if min(self._low[inside]) < start or max(self._high[inside]) > end else None
 
     def _waits(self, start: int, end: int) -> bool:
         place = bisect_left(self._pending, start)

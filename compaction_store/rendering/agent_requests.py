@@ -165,8 +165,7 @@ class ClaudeRequests:
             self._blobs[name] = self._part(message, (line,), is_intact=hash_of(normal(message)) == name)
         elif kind == "api-request-shape" and isinstance(name := found.get("shapeHash"), str):
             shape = found.get("shape")
-            is_intact = isinstance(shape, dict) and hash_of(shape) == name
-            self._shapes[name] = (shape if is_intact else None), line
+            self._shapes[name] = (shape if isinstance(shape, dict) and hash_of(shape) == name else None), line
         elif kind == "api-request" and isinstance(name := found.get("id"), str):
             self.last = self.by_id[name] = self._request(name, line, found)
         elif kind in ("user", "assistant") and isinstance(message, dict):

@@ -54,15 +54,11 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
     written = [{"role": turn.role, "content": _short(turn.blocks)} | turn.fields for turn in turns]
     arguments: Payload = {"messages": written}
     if system:
-        plain = system if cache is None else list(map(without_mark, system))
-        arguments = {"system": _short(plain)} | arguments
+        arguments = {"system": _short(system if cache is None else list(map(without_mark, system)))} | arguments
     if compactions := [block for turn in turns for block in turn.blocks if block.get("type") == "compaction"]:
         betas = {SIGNED_BETA if block.get("signature") else THRESHOLD_BETA for block in compactions}
         arguments["betas"] = sorted(betas)
     return arguments
-
-
-# ---- the messages of the view
 
 
 def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
@@ -153,9 +149,6 @@ def _messages(found: list[blocks.PlacedBlock], payload: Payload) -> Iterator[_Me
         yield message
 
 
-# ---- calls and results
-
-
 def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
     """Removes the results from the messages and makes ids unique. Returns the results by the id() of their calls."""
     placed = [(message, block) for message in messages for block in message.blocks]
@@ -221,9 +214,6 @@ def _settle_server_calls(messages: list[_Message]) -> None:
                 message.blocks = [note if b is block else b for b in message.blocks]
 
 
-# ---- turns
-
-
 def _turns(
     messages: Iterable[_Message], results: dict[int, Payload], *, in_place: bool
 ) -> tuple[list[Payload], list[_Message]]:
@@ -240,8 +230,7 @@ def _turns(
 
     for message in messages:
         if message.role == "system":
-            changes = any(row_of(block).role == "system" for block in message.blocks)
-            if (in_place and turns) or changes:
+            if (in_place and turns) or any(row_of(block).role == "system" for block in message.blocks):
                 held.append(message)
             else:
                 system.extend(message.blocks)

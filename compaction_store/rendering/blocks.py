@@ -62,8 +62,7 @@ def _parts(seq: int, payload: Payload) -> Iterator[PlacedBlock]:
         call = BY_NAME + name if isinstance(name, str) else None
         yield PlacedBlock(seq, "user", result(seq, call, payload.get("content"), "name"))
     elif role == "user":
-        blocks = list(_content(seq, payload.get("content"), leaves_out=claims_reply(payload)))
-        for block in blocks or [_text(EMPTY)]:
+        for block in list(_content(seq, payload.get("content"), leaves_out=claims_reply(payload))) or [_text(EMPTY)]:
             yield PlacedBlock(seq, "user", block)
     elif role == "assistant":
         for block in _content(seq, payload.get("content"), is_reply=True):
@@ -88,10 +87,9 @@ def refuse(seq: int, part: int | str | None, why: str) -> NoReturn:
 
 
 def _content(seq: int, content: Any, *, is_reply: bool = False, leaves_out: bool = False) -> Iterator[Payload]:
-    """Yields the blocks of a content. Leaves out blank text, which the API refuses.
+    """Yields the blocks of a content, without blank text, which the API refuses.
 
-    Outside a reply, a part that only the assistant can write is left out, and a note follows. The note also follows if
-    `leaves_out` is true.
+    A note follows if a part that only the assistant can write is left out of another message, or if `leaves_out`.
     """
     if content is None:
         content = []
@@ -171,9 +169,6 @@ def _file(seq: int, place: int, part: Payload) -> Payload:
     return {"type": "document", "source": {"type": "base64", "media_type": found[1], "data": data[found.end() :]}}
 
 
-# ---- calls and results
-
-
 def result(seq: int, call: Any, content: Any, part: str) -> Payload:
     """Converts a message or an item that is the result of a tool to a result block."""
     if not isinstance(call, str):
@@ -236,8 +231,7 @@ def _item(seq: int, item: Payload) -> Iterator[PlacedBlock]:
         refuse(seq, "type", "this kind of item cannot be converted to the requested format")
 
 
-# ---- consecutive messages of one role are joined for chat templates that demand that users and the assistant take
-# turns
+# ---- consecutive messages of one role are joined for chat templates that demand turns
 
 
 BEGINNING = "(The conversation begins here.)"
@@ -250,8 +244,7 @@ _JOINABLE = frozenset({"role", "content", "name", "refusal", "tool_calls", "func
 def joined(messages: Iterable[Payload], text_part: str) -> list[Payload]:
     """Joins consecutive messages of one role and name, and begins with the user if the assistant's message comes first.
 
-    `text_part` is the type of a text in a list of parts. Items of Responses with other fields, such as an id, stay as
-    they are.
+    `text_part` is the type of a text in a list of parts. Items of Responses with other fields (an id) are not joined.
     """
     found: list[Payload] = []
     for message in messages:

@@ -1,7 +1,6 @@
-"""Handles the parts of a request that the caller adds to the view: the tools and the system prompt.
+"""Handles the tools and the system prompt of a request, which the caller adds to the view.
 
-These parts are not stored. The receipt of a reply has a hash of each, which is the SHA-256 of its canonical JSON.
-`docs/compaction.md` defines the canonical JSON.
+They are not stored. The receipt of a reply has the SHA-256 of the canonical JSON (`docs/compaction.md`) of each.
 """
 
 from __future__ import annotations
@@ -157,8 +156,7 @@ def _checked(check: Callable[[object], Any], value: object) -> Any:
 
 
 # ---- cache breakpoints, of which Anthropic's Messages API allows four in a request
-# Two are at the end of the tools and of the system prompt. Two are in the messages: after the last summary and at the
-# end. A caller's own breakpoints in the tools or the system prompt take the place of these.
+# Two are at the end of the tools and of the system prompt, unless the caller has some there. Two are in the messages.
 
 _MARK = "cache_control"
 _IN_MESSAGES = 2
@@ -198,10 +196,9 @@ def _can_be_marked(part: Payload) -> bool:
 def set_in_messages(
     contents: Sequence[list[Payload]], after_summary: tuple[int, int] | None, cache: str | None
 ) -> None:
-    """Sets the breakpoints in the blocks of the messages.
+    """Sets the breakpoints in the blocks of the messages. Without `cache`, keeps the last two that the messages have.
 
-    `after_summary` has the indexes of the message and of the block. Without `cache`, keeps the last two breakpoints
-    that the messages have.
+    `after_summary` has the indexes of the message and of the block.
     """
     places = [
         (m, b)

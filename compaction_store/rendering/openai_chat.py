@@ -1,7 +1,6 @@
 """Renders a view for OpenAI's Chat Completions API, in which results follow their calls.
 
-Chat messages stay unchanged, except for empty texts, fields that the API would refuse, and ids that are too long or not
-unique.
+Chat messages stay unchanged, except for empty texts, refused fields, and ids that are too long or not unique.
 """
 
 from __future__ import annotations
@@ -182,9 +181,6 @@ def _reply(seq: int, listed: list[Payload]) -> Payload:
             blocks.refuse(seq, "content", f"a {block['type']} block cannot be converted to the requested format")
     message: Payload = {"role": "assistant", "content": _text(seq, "content", texts) if texts else None}
     return message | ({"tool_calls": calls} if calls else {})
-
-
-# ---- calls and results
 
 
 def _joined(said: Iterable[_Said]) -> Iterator[_Said]:

@@ -26,8 +26,7 @@ def request(elements: Sequence[Element], *, join: bool) -> Payload:
     for element in elements:
         for payload in shown(element):
             items.extend((element.seq, item) for item in _items(element, payload))
-    erased = any(element.is_erased for element in elements)
-    whole = list(_whole(items, erased=erased))
+    whole = list(_whole(items, erased=any(element.is_erased for element in elements)))
     return {"input": blocks.joined(whole, "input_text") if join else whole}
 
 
@@ -39,8 +38,7 @@ def _items(element: Element, payload: Payload) -> Iterator[Payload]:
         yield item
         return
     plain = as_it_is(payload)
-    messages = [plain] if plain is not None else converted(element, payload, _image)
-    for message in messages:
+    for message in [plain] if plain is not None else converted(element, payload, _image):
         yield from _from_chat(element.seq, message)
 
 
@@ -107,8 +105,7 @@ def _said(seq: int, role: str, content: list[Any]) -> list[Payload]:
         if kind == "text":
             said.append({"type": "input_text", "text": part.get("text")})
         elif kind == "image_url" and role == "user" and isinstance(found := part.get("image_url"), dict):
-            detail = found.get("detail") or "auto"
-            said.append({"type": "input_image", "image_url": found.get("url"), "detail": detail})
+            said.append({"type": "input_image", "image_url": found.get("url"), "detail": found.get("detail") or "auto"})
         elif kind == "input_image":
             said.append(part)
         elif kind == "file" and role == "user" and isinstance(part.get("file"), dict):
@@ -135,8 +132,7 @@ def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payloa
             steps.append((place, answered(row, name, called), False))
     pairs = paired(steps)
     # An item reference may refer to the call of any result. So if there is one, no result is replaced.
-    named = any(row.name == "item_reference" for row in rows)
-    orphans = frozenset[int]() if named else frozenset(pairs.orphans)
+    orphans = frozenset[int]() if any(row.name == "item_reference" for row in rows) else frozenset(pairs.orphans)
     note = OF_ERASED if erased else OF_NO_CALL
     unanswered: list[Payload] = []
     for place, (row, (seq, item)) in enumerate(zip(rows, items, strict=True)):

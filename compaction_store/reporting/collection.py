@@ -39,10 +39,7 @@ def gather(
     checkpoints: CheckpointLog | None = None,
     whole: bool = False,
 ) -> document.ReportDocument:
-    """Reads the named threads, or for None all that began before the period's end and changed after its beginning.
-
-    If there are more than a few, the page of the report is short unless `whole` is true.
-    """
+    """Reads the named threads, or for None those of the period. The page of many is short unless `whole` is true."""
     period = document.Period(
         since=None if since is None else time_text(since), until=None if until is None else time_text(until)
     )

@@ -154,9 +154,6 @@ class ReportDocument(_Frozen):
         return len(self.findings) + sum(len(thread.verdict.findings) for thread in self.threads)
 
 
-# ---- contents
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -1,7 +1,4 @@
-"""Reads and writes the file format of reports: a page or a JSON file that contains the data and its own hash.
-
-Pure. Does not need the extra `web`.
-"""
+"""Reads and writes reports: pages or JSON files with the data and their own hash. Pure, without the extra `web`."""
 
 from __future__ import annotations
 
@@ -26,8 +23,7 @@ _END = re.compile(rb',"sha256":"([0-9a-f]{64})"\}\n')
 _END_BYTES = 78
 _DATA = re.compile(rb'<template id="data">([A-Za-z0-9+/=]*)</template>\n')
 _HASH = re.compile(rb'<p id="hash">SHA-256 of all lines above this one: <code>([0-9a-f]{64})</code></p>\n')
-# The maximum size of the unpacked data in a page: this many bytes, or this many times the packed size. A report's own
-# data, mostly hashes, is packed to a fifth of its size.
+# The maximum size of a page's unpacked data: in bytes, or as a multiple of the packed size, which is usually 5.
 _FEW_BYTES, _MOST_TIMES = 64 * 1024 * 1024, 200
 _MOST_BYTES = 1024 * 1024 * 1024
 # A value of a report takes at least this many bytes; the lines of a bundle take more.
@@ -62,9 +58,7 @@ def is_json(data: bytes) -> bool:
 def opened(data: bytes) -> tuple[bytes, str | None]:
     """Returns the JSON of a JSON report's document, and the hash at its end (or None)."""
     found = _END.fullmatch(data, max(len(_JSON), len(data) - _END_BYTES))
-    if found is None:
-        return data[len(_JSON) :], None
-    return data[len(_JSON) : found.start()], found[1].decode()
+    return (data[len(_JSON) :], None) if found is None else (data[len(_JSON) : found.start()], found[1].decode())
 
 
 # ---- a report as a page

@@ -67,9 +67,6 @@ def render(document: ReportDocument, data: str | None = None) -> bytes:
     return envelope.ended(page.lstrip().encode() + b"\n")
 
 
-# ---- the values for the template
-
-
 def _section(document: ReportDocument, number: int, found: Contents) -> Section:
     period = document.period
     is_whole = period.since is None and period.until is None
@@ -122,9 +119,6 @@ def _chart(found: Contents) -> Any:
 def _checkpoints(sections: list[Section]) -> list[dict[str, str]]:
     carried = [found for section in sections if (found := section.contents.checkpoint) is not None]
     return list({found["note"]: {"note": found["note"], "key": found["key"]} for found in carried}.values())
-
-
-# ---- the template
 
 
 @cache

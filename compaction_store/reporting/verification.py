@@ -52,8 +52,7 @@ def verify_report(data: bytes, *, public_keys: Iterable[bytes | str] = ()) -> Ch
         if has_findings and not thread.verdict.findings:
             found.findings.append(f"the report has no findings about {report.thread_id!r}, but its bundle has findings")
         elif thread.verdict.findings and not has_findings:
-            # The verification in the database may have used data that is not in the bundle, such as the newest
-            # checkpoint.
+            # The verification in the database may have used more than the bundle has, such as the newest checkpoint.
             found.notes.append(f"the bundle of {report.thread_id!r} has none of the findings that the report lists")
         try:
             found.findings.extend(_differences(document, contents_of(thread)))
@@ -123,8 +122,7 @@ def _builds(made_by: str, version: str) -> str:
 def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -> bool:
     """Renders the page again from its data, and compares it with the file. Returns whether this is conclusive.
 
-    A difference is a finding if this build of the package made the report. Otherwise it is only a note, and the result
-    is False, because another build may render the same data differently.
+    A difference is a finding if this build made the report, else a note, because builds may render data differently.
     """
     try:
         from compaction_store.reporting.page import render  # noqa: PLC0415 — needs an extra

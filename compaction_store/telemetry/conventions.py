@@ -56,9 +56,6 @@ def server(host: str | None, port: int | None, database: str | None) -> Attribut
     return attributes
 
 
-# ---- results of a store's methods
-
-
 def result_attributes(operation: str, result: Any) -> Attributes:
     readers = _RESULTS.get(operation, {})
     facts = _run(result) if operation in _RUNS else ((name, read(result)) for name, read in readers.items())
@@ -74,11 +71,6 @@ def tokens_of_run(run: Any) -> tuple[int, int] | None:
         return None
     applied = [record for record in run if record.outcome == "applied"]
     return run.view.tokens + sum(r.tokens_before - r.tokens_after for r in applied), run.view.tokens
-
-
-def record_counts(run: Any) -> Counter[tuple[str, str]]:
-    """Counts the records of a run by outcome and kind."""
-    return Counter((record.outcome, record.kind) for record in run)
 
 
 def _run(run: Any) -> Iterator[tuple[str, Any]]:
@@ -111,8 +103,6 @@ _RESULTS: dict[str, _Readers] = {
 }  # fmt: skip
 _RUNS = ("compact", "repair")
 _WITH_VIEW = ("view", "fit", "compact", "repair", "seen_by")
-
-# ---- model calls
 
 
 def request_attributes(client: Any, parameters: Mapping[str, Any]) -> Attributes:
@@ -169,9 +159,6 @@ def model_error_type(error: Exception) -> str:
     """Returns the HTTP status of an API's error, or the type of any other exception."""
     status = getattr(error, "status_code", None)
     return str(status) if isinstance(status, int) else type(error).__qualname__
-
-
-# ---- content
 
 
 def request_content(parameters: Mapping[str, Any]) -> Attributes:

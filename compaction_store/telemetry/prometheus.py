@@ -1,7 +1,6 @@
 """Counts in memory what a `Telemetry` reports, and writes it in the text format of Prometheus.
 
-The names are those that OpenTelemetry's exporter for Prometheus makes from the names of the conventions, so that rules
-and dashboards fit both.
+The names are those that OpenTelemetry's exporter for Prometheus makes, so that rules and dashboards fit both.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class Registry:
         """Returns all metrics, with these gauges."""
         found: dict[str, _Instrument] = {}
         for name, labels, value in gauges:
-            gauge = found.setdefault(name, _Instrument(f"compaction_store_{name}", "gauge", GAUGES[name]))
-            gauge.add(value, labels)
+            found.setdefault(name, _Instrument(f"compaction_store_{name}", "gauge", GAUGES[name])).add(value, labels)
         return "".join(each.text() for each in (*self._made.values(), *found.values()))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -30,8 +31,7 @@ _SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 
 Observer = Callable[[str], AbstractContextManager["OpenSpan"]]
 
-# The active Telemetry and the thread's attributes, for model-call spans. Every operation of a store with telemetry sets
-# them.
+# The active Telemetry and the thread's attributes, for model-call spans. Operations of a store with one set them.
 _current: ContextVar[tuple[Telemetry, Attributes] | None] = ContextVar("compaction_store.telemetry", default=None)
 
 
@@ -59,8 +59,7 @@ class OpenSpan:
         error: Attributes = {} if sqlstate is None else {"db.response.status_code": sqlstate}
         self._span.add_event("compaction_store.retry", error)
         self._span.set_attribute("compaction_store.retries", self._retries)
-        summary = self.labels["db.query.summary"]
-        self._telemetry.retries.add(1, {"db.query.summary": summary, **error})
+        self._telemetry.retries.add(1, {"db.query.summary": self.labels["db.query.summary"], **error})
 
 
 class Telemetry:
@@ -115,14 +114,11 @@ class Telemetry:
             finally:
                 self._histograms[duration].record(time.perf_counter() - start, opened.labels)
 
-    # ---- operations of a store
-
     def instrument(self, owner: object, tenant: str, group: str = "") -> None:
         """Wraps the methods of one store, or of one of its groups, in spans. Those of other stores stay unchanged."""
         for name in conventions.OPERATIONS[group]:
             if (method := getattr(owner, name, None)) is not None:
-                operation = f"{group}.{name}" if group else name
-                setattr(owner, name, self._instrumented(operation, method, tenant))
+                setattr(owner, name, self._instrumented(f"{group}.{name}" if group else name, method, tenant))
 
     def _instrumented(self, name: str, method: Callable[..., Any], tenant: str) -> Callable[..., Any]:
         is_async = inspect.iscoroutinefunction(method)
@@ -163,8 +159,7 @@ class Telemetry:
         attributes: Attributes = {"compaction_store.tenant": conventions.plain(tenant), **thread}
         token = _current.set((self, thread))
         try:
-            kind = self._kinds.INTERNAL
-            with self._span(f"compaction_store.{name}", kind, labels, attributes, "operations") as span:
+            with self._span(f"compaction_store.{name}", self._kinds.INTERNAL, labels, attributes, "operations") as span:
                 yield span
         finally:
             _current.reset(token)
@@ -176,17 +171,14 @@ class Telemetry:
         if name == "append":
             self._messages.add(len(result))
         elif name in {"compact", "repair"}:
-            for (outcome, kind), count in conventions.record_counts(result).items():
+            for (outcome, kind), count in Counter((record.outcome, record.kind) for record in result).items():
                 self._records.add(count, {"compaction_store.outcome": outcome, "compaction_store.kind": kind})
             for side, tokens in zip(("before", "after"), conventions.tokens_of_run(result) or (), strict=False):
                 self._histograms["tokens"].record(tokens, {"compaction_store.side": side})
 
-    # ---- statements
-
     def observer(self, host: str | None, port: int | None, database: str | None) -> Observer:
         """Returns a function that opens the span of a query on this server. A span covers all attempts of the query."""
-        server = conventions.server(host, port, database)
-        return functools.partial(self._statement, server)
+        return functools.partial(self._statement, conventions.server(host, port, database))
 
     @contextmanager
     def _statement(self, server: Attributes, name: str) -> Iterator[OpenSpan]:
@@ -198,8 +190,6 @@ class Telemetry:
             except Conflict as error:
                 self._conflicts.add(1, {"db.query.summary": summary, **conventions.error_attributes(error)})
                 raise
-
-    # ---- model calls
 
     @contextmanager
     def model_call(

@@ -66,8 +66,7 @@ class OneTimeToken:
     def who(self, request: Request) -> str | Response:
         if hmac.compare_digest(request.cookies.get(_COOKIE, "").encode(), self._cookie.encode()):
             return self._reader
-        given = request.query_params.get("token", "")
-        if not hmac.compare_digest(given.encode(), self.token.encode()):
+        if not hmac.compare_digest(request.query_params.get("token", "").encode(), self.token.encode()):
             return _refused("open the address that `compaction-store serve` printed")
         if self._is_used:
             return _refused("the token has been used; restart `compaction-store serve` to get a new one")
@@ -172,17 +171,14 @@ class Guard:
         port = _PORTS[scheme]
         here = headers["host"].casefold().removesuffix(port)
         origin = place.casefold().removesuffix(port)
-        # A proxy may use another name for this server than the browser does. Another port of the same name is another
-        # site.
+        # A proxy may use another name for this server. Another port of the same name is another site.
         return origin == here or (_bare(origin) in self._hosts and _bare(origin) != _bare(here))
 
 
 def host_of(headers: Headers) -> str:
     """Returns the host of a request without its port, or an empty string if there is not exactly one Host header."""
     given = headers.getlist("host")
-    if len(given) != 1:
-        return ""
-    return _bare(given[0]).casefold()
+    return _bare(given[0]).casefold() if len(given) == 1 else ""
 
 
 def _bare(given: str) -> str:

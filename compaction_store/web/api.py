@@ -178,8 +178,7 @@ class _Api:
                 given[name] = await store.compaction(thread, int(number))
         if caller is not None and route.rights == "write":
             given["actor"] = caller.actor
-        is_own = route.call.__module__ == Route.__module__
-        call = partial(route.call, store) if is_own else getattr(store, route.name)
+        call = partial(route.call, store) if route.call.__module__ == Route.__module__ else getattr(store, route.name)
         if route.name == "threads":
             # One more shows whether there is a next page.
             given["limit"] = limit + 1
@@ -300,9 +299,7 @@ def _error(request: Request, status: int, kind: str, text: str, headers: Mapping
     return Response(json.dumps({"type": kind, "message": text}), status, more, "application/json")
 
 
-# ---- for whom the API works: a tenant, an actor, and whether it may write
-# A program never names its own tenant. Either the file of tokens has it, or a proxy that has authenticated the program.
-
+# ---- for whom the API works: a program never names its own tenant, the file of tokens or a trusted proxy does
 
 _LONGEST_FILE = 4 * 1024 * 1024
 _UNREADABLE = "the file of tokens cannot be read, so nobody is let in until its operator has mended it"

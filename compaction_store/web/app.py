@@ -205,14 +205,11 @@ class _AuditPages:
         facts = {} if found is None else vars(found)
         values = {"link": link, "here": request.url.path, "form_token": form_token, "alarms": self._alarms.reasons}
         values |= {**more, **facts}
-        text = await asyncio.to_thread(self._templates.get_template(name).render, values)
-        return HTMLResponse(text, status)
+        return HTMLResponse(await asyncio.to_thread(self._templates.get_template(name).render, values), status)
 
     def _seen(self, request: Request, page: str, **what: Any) -> None:
         if self._content:
             log_access(request, page, **what)
-
-    # ---- pages
 
     async def overview(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — as all pages
         more = {"stored": self._alarms, "now": datetime.now(UTC), "prices": self._prices, "ticks": charts.ticks}
@@ -259,8 +256,7 @@ class _AuditPages:
 
     async def record(self, request: Request, asked: Parameters) -> Response:
         name, number = asked.text("id"), asked.needed("number")
-        after = asked.number("after") or 0
-        found = await records.record(self._reader, name, number, after, content=self._content)
+        found = await records.record(self._reader, name, number, asked.number("after") or 0, content=self._content)
         self._seen(request, "record", thread_id=name, number=number)
         drawn_for = asked.json_object("sample")
         back = {key: str(value) for key, value in (drawn_for or {}).items() if key in SAMPLE}
@@ -326,8 +322,7 @@ class _AuditPages:
             raise errors.InvalidInput("at most one of pos, number and seq must be given")
         found = await records.text(self._reader, name, part=asked.number("part", 1) or 1, **places)
         self._seen(request, "whole", thread_id=name, **places)
-        more = {"title": f"All of {name}", "id": name, "given": places}
-        return await self._html(request, "whole.html", more, found)
+        return await self._html(request, "whole.html", {"title": f"All of {name}", "id": name, "given": places}, found)
 
     async def reply(self, request: Request, asked: Parameters) -> Response:
         name, seq = asked.text("id"), asked.needed("seq")
@@ -377,14 +372,8 @@ class _AuditPages:
         found = await threads.event_list(self._reader, thread_id, kind, after, **wanted)
         self._seen(request, "erasures", thread_id=thread_id)
         given = {"id": thread_id, "kind": kind, **{name: asked.optional(name) for name in wanted}}
-        more = {
-            "kinds": threads.ERASURES,
-            "events": found,
-            "given": given,
-            "wanted": wanted,
-            "id": thread_id,
-            "kind": kind,
-        }
+        more = {"kinds": threads.ERASURES, "events": found, "given": given, "wanted": wanted}
+        more |= {"id": thread_id, "kind": kind}
         return await self._html(request, "erasures.html", more)
 
     async def certificate(self, request: Request, asked: Parameters) -> Response:
@@ -393,9 +382,8 @@ class _AuditPages:
         self._seen(request, "certificate", thread_id=name, at=pos)
         newest = self._verified.newest_checkpoint()
         signed = None if newest is None else await asyncio.to_thread(self._verified.signed_pos, newest, found.thread)
-        reader = pinned(self._reader, name, found.thread.thread_uid)
         more = {
-            "findings": await reader.audit.verify_entry(name, pos=pos),
+            "findings": await pinned(self._reader, name, found.thread.thread_uid).audit.verify_entry(name, pos=pos),
             "title": f"{found.event.kind} of {name} at pos {pos}", "newest": newest, "signed_pos": signed,
             "now": datetime.now(UTC), "verified": self._verified.of(found.thread),
         }  # fmt: skip
@@ -424,10 +412,7 @@ class _AuditPages:
         return await self._html(request, "integrity.html", more)
 
     async def sample(self, request: Request, asked: Parameters) -> Response:
-        """Draws a sample, or shows the form for one.
-
-        The address of a sample has the seed and fixed times, so opening it again draws the same records.
-        """
+        """Draws a sample, or shows its form. With its seed and times, its address draws the same records again."""
         given = {key: asked.optional(key) for key in SAMPLE_FILTERS}
         seed = asked.number("seed")
         if seed is None:

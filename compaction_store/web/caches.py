@@ -93,8 +93,7 @@ class Verifications:
 
     def keep(self, name: str, report: Report) -> None:
         self.newest_first.pop(name, None)
-        kept = [(name, (datetime.now(UTC), report)), *self.newest_first.items()]
-        self.newest_first = dict(kept[:ROWS])
+        self.newest_first = dict([(name, (datetime.now(UTC), report)), *self.newest_first.items()][:ROWS])
 
     def of(self, thread: Thread) -> tuple[datetime, Report] | None:
         """Returns the last verification of the thread with this thread_uid, as its name may have been another's."""
@@ -146,16 +145,14 @@ async def _read_all(reader: AsyncReader, thread_id: str) -> None:
 # ---- faults of a whole store, so that no page of it looks sound
 
 # The longest comparison of the store with a checkpoint in seconds, and the number of threads that one query looks for.
-
 _LONGEST_LOOK, _SOME = 10.0, 5000
 
 
 class Alarms:
     """The reasons for red pages: the tenant is empty, the schema does not protect it, or threads are missing.
 
-    The last recorded verification of all threads may also have had findings.
-
-    A thread is missing if the newest checkpoint has it and the store has not. The tenant's threads are not verified.
+    The last recorded verification of all threads may also have had findings; the threads are not verified again. A
+    thread is missing if the newest checkpoint has it and the store has not.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """The parameters of the pages, and the routes of the API: one row for each, most of which call a method of the store.
 
-The types of the method's parameters and of its result make the models of the request and of the answer, and these make
-the OpenAPI document.
+The types of the method's parameters and result make the models of request and answer, and of the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -145,8 +144,7 @@ def moment(text: str, name: str = "the value") -> datetime:
 def exact(given: Mapping[str, str], name: str) -> str:
     """Returns a parameter, or an empty string if it is not given.
 
-    If a text has invisible characters, a form sends it in two ways: as it is, and percent-encoded. The latter is used,
-    because browsers change line breaks in forms.
+    A form sends a text with invisible characters also percent-encoded, because browsers change line breaks in forms.
     """
     percent = given.get(name + _PERCENT)
     return given.get(name, "") if percent is None else unquote(percent)

@@ -22,8 +22,6 @@ from compaction_store.store.threads import pinned
 if TYPE_CHECKING:
     from compaction_store.store import AsyncReader
 
-# ---- views
-
 
 async def view(
     reader: AsyncReader,
@@ -73,9 +71,6 @@ async def _pairs(reader: AsyncReader, compared: Comparison) -> list[facts.Elemen
         is_left, is_right = sides[element.seq, element.number]
         found.append(facts.ElementPair(element if is_left else None, element if is_right else None))
     return found
-
-
-# ---- records
 
 
 async def record(
@@ -200,9 +195,6 @@ async def _verdicts(reader: AsyncReader, thread_id: str) -> facts.ListPage:
     return facts.ListPage(found, events.more)
 
 
-# ---- messages and replies
-
-
 async def message(reader: AsyncReader, thread_id: str, seq: int, part: int = 1, *, content: bool) -> facts.MessagePage:
     """Reads a message, the records that covered it, its erasure, and its receipt if it is a reply."""
     reader, found = await threads.resolved(reader, thread_id)
@@ -245,8 +237,7 @@ async def text(
 
 
 def _fields(value: Thread | Event | Compaction | Message) -> str:
-    fields = json.dumps(value.as_dict(), ensure_ascii=False, indent=1).split("\n")
-    return "\n".join(map(json_shown, fields))
+    return "\n".join(map(json_shown, json.dumps(value.as_dict(), ensure_ascii=False, indent=1).split("\n")))
 
 
 async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int = 0) -> facts.ReplyPage:

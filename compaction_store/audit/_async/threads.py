@@ -40,8 +40,7 @@ ERASURES: tuple[EventKind, ...] = (
 async def resolved(reader: AsyncReader, thread_id: str) -> tuple[AsyncReader, Thread]:
     """Returns a thread, and a reader for which the name stays the name of this thread.
 
-    A page reads a thread with several statements. Between two of them, the thread may be erased, and another thread may
-    get its name.
+    A page reads a thread with several statements, between which the thread may be erased and its name be another's.
     """
     found = await reader.thread(thread_id, hidden=True)
     return pinned(reader, thread_id, found.thread_uid), found
@@ -122,12 +121,8 @@ async def view_steps(reader: AsyncReader, found: Thread, *, ranges: int = 1000) 
     for pos in (positions if found.view_tokens is None else positions[:-1]) if found.last_pos <= ranges else ():
         if pos <= charts.known_pos(found):
             before = sum(step.change or 0 for step in steps if step.pos <= pos)
-            after = (await reader.audit.outline(found.thread_id, at=pos)).tokens
-            steps.append(TokenStep(pos, after - before, None))
+            steps.append(TokenStep(pos, (await reader.audit.outline(found.thread_id, at=pos)).tokens - before, None))
     return steps, positions[-1] if positions else found.last_pos
-
-
-# ---- costs
 
 
 def own(records: Iterable[Compaction], copies: dict[str, facts.Copied]) -> Iterable[Compaction]:
@@ -154,9 +149,6 @@ async def summed_costs(
     except facts.OutOfTime:
         is_cut = True
     return facts.SummedCosts(sums, newest, dearest, is_cut, more_copies)
-
-
-# ---- events
 
 
 async def _events_of(
@@ -290,5 +282,4 @@ async def _release(reader: AsyncReader, found: Event) -> Event | None:
 
 
 def _first_of(ranges: Iterable[tuple[int, int]]) -> list[int]:
-    numbers = (number for start, end in ranges for number in range(start, end + 1))
-    return list(islice(numbers, facts.ROWS))
+    return list(islice((number for start, end in ranges for number in range(start, end + 1)), facts.ROWS))

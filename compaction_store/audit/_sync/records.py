@@ -22,8 +22,6 @@ from compaction_store.store.threads import pinned
 if TYPE_CHECKING:
     from compaction_store.store import Reader
 
-# ---- views
-
 
 def view(
     reader: Reader,
@@ -73,9 +71,6 @@ def _pairs(reader: Reader, compared: Comparison) -> list[facts.ElementPair]:
         is_left, is_right = sides[element.seq, element.number]
         found.append(facts.ElementPair(element if is_left else None, element if is_right else None))
     return found
-
-
-# ---- records
 
 
 def record(
@@ -200,9 +195,6 @@ def _verdicts(reader: Reader, thread_id: str) -> facts.ListPage:
     return facts.ListPage(found, events.more)
 
 
-# ---- messages and replies
-
-
 def message(reader: Reader, thread_id: str, seq: int, part: int = 1, *, content: bool) -> facts.MessagePage:
     """Reads a message, the records that covered it, its erasure, and its receipt if it is a reply."""
     reader, found = threads.resolved(reader, thread_id)
@@ -245,8 +237,7 @@ def text(
 
 
 def _fields(value: Thread | Event | Compaction | Message) -> str:
-    fields = json.dumps(value.as_dict(), ensure_ascii=False, indent=1).split("\n")
-    return "\n".join(map(json_shown, fields))
+    return "\n".join(map(json_shown, json.dumps(value.as_dict(), ensure_ascii=False, indent=1).split("\n")))
 
 
 def reply(reader: Reader, thread_id: str, seq: int, start: int = 0) -> facts.ReplyPage:

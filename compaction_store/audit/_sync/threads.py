@@ -41,8 +41,7 @@ ERASURES: tuple[EventKind, ...] = (
 def resolved(reader: Reader, thread_id: str) -> tuple[Reader, Thread]:
     """Returns a thread, and a reader for which the name stays the name of this thread.
 
-    A page reads a thread with several statements. Between two of them, the thread may be erased, and another thread may
-    get its name.
+    A page reads a thread with several statements, between which the thread may be erased and its name be another's.
     """
     found = reader.thread(thread_id, hidden=True)
     return pinned(reader, thread_id, found.thread_uid), found
@@ -123,12 +122,8 @@ def view_steps(reader: Reader, found: Thread, *, ranges: int = 1000) -> tuple[li
     for pos in (positions if found.view_tokens is None else positions[:-1]) if found.last_pos <= ranges else ():
         if pos <= charts.known_pos(found):
             before = sum(step.change or 0 for step in steps if step.pos <= pos)
-            after = (reader.audit.outline(found.thread_id, at=pos)).tokens
-            steps.append(TokenStep(pos, after - before, None))
+            steps.append(TokenStep(pos, (reader.audit.outline(found.thread_id, at=pos)).tokens - before, None))
     return steps, positions[-1] if positions else found.last_pos
-
-
-# ---- costs
 
 
 def own(records: Iterable[Compaction], copies: dict[str, facts.Copied]) -> Iterable[Compaction]:
@@ -155,9 +150,6 @@ def summed_costs(
     except facts.OutOfTime:
         is_cut = True
     return facts.SummedCosts(sums, newest, dearest, is_cut, more_copies)
-
-
-# ---- events
 
 
 def _events_of(
@@ -291,5 +283,4 @@ def _release(reader: Reader, found: Event) -> Event | None:
 
 
 def _first_of(ranges: Iterable[tuple[int, int]]) -> list[int]:
-    numbers = (number for start, end in ranges for number in range(start, end + 1))
-    return list(islice(numbers, facts.ROWS))
+    return list(islice((number for start, end in ranges for number in range(start, end + 1)), facts.ROWS))
