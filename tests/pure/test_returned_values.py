@@ -41,10 +41,10 @@ FUNCTIONS = (
 )  # fmt: skip
 # These do something or can be read only once, so they need no form in JSON.
 NOT_VALUES = {
-    "Ask", "AsyncAudit", "AsyncCustody", "AsyncLoader", "AsyncStoreAudit", "Audit", "Custody", "Loader", "StoreAudit",
-    "AsyncReader", "AsyncRecallTools", "AsyncStore", "Carry", "CheckpointLog", "CompactionContext", "Counter", "Item",
-    "Mark", "Notes", "Observed", "Placed", "Planned", "Reader", "RecallTools", "Request", "Ruler", "SigningKey",
-    "Source", "SourceThread", "Store", "Strategy", "TokenBudget", "ToLoad", "Window",
+    "Ask", "Asked", "AsyncAudit", "AsyncCustody", "AsyncLoader", "AsyncStoreAudit", "Audit", "Custody", "Loader",
+    "StoreAudit", "AsyncReader", "AsyncRecallTools", "AsyncStore", "Carry", "CheckpointLog", "CompactionContext",
+    "Counter", "Item", "Mark", "Note", "Notes", "Observed", "Placed", "Planned", "Reader", "RecallTools", "Request",
+    "Ruler", "SigningKey", "Source", "SourceThread", "Store", "Strategy", "TokenBudget", "ToLoad", "Window",
 }  # fmt: skip
 
 #: The groups of a store's methods, which a store imports on first use.
