@@ -6,7 +6,6 @@ import json
 import random
 import re
 import signal
-import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -235,36 +234,6 @@ def test_the_newest_checkpoint_is_a_metric(run: Run) -> None:
         limit = int(found_rule[1]) * int(found_rule[2])
         assert not time.time() - sample.value > limit
         assert time.time() + 48 * 3600 - sample.value > limit
-
-
-@pytest.mark.usefixtures("filled")
-def test_an_access_log_that_is_moved_away_is_begun_anew(run: Run) -> None:
-    log = run.folder / "access.jsonl"
-    with running(run, "serve", "--listen", "127.0.0.1:0", "--access-log", str(log)) as pages:
-        reader = httpx.Client(follow_redirects=True)
-        reader.get(pages.served()).raise_for_status()
-        page = pages.served().partition("?")[0] + "thread?id=t-1"
-        reader.get(page).raise_for_status()
-        before = log.read_text()
-        log.rename(run.folder / "access.old")
-        pages.process.kill(signal.SIGHUP)
-        reader.get(page).raise_for_status()
-        assert [json.loads(line)["page"] for line in log.read_text().splitlines()] == ["thread"]
-        assert (run.folder / "access.old").read_text() == before
-        assert stat.S_IMODE(log.stat().st_mode) == 0o600
-
-
-@pytest.mark.usefixtures("filled")
-def test_a_second_signal_ends_the_pages_at_once(run: Run, url: str) -> None:
-    """Although a request is being answered."""
-    with Proxy(url, random.Random(7)) as proxy:
-        run.url = proxy.url
-        with running(run, "serve", "--listen", "127.0.0.1:0") as pages:
-            pages.served()
-            proxy.hush()
-            pages.process.kill(signal.SIGTERM)
-            pages.process.kill(signal.SIGTERM)
-            assert pages.process.wait() in (0, 128 + signal.SIGTERM)
 
 
 def test_a_watcher_says_what_waits_on_disk(run: Run, url: str, tmp_path: Path) -> None:

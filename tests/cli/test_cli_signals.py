@@ -130,8 +130,10 @@ def test_pages_and_api_outlive_sighup_and_end_at_a_signal(run: Run, command: str
 @pytest.mark.usefixtures("filled")
 def test_an_access_log_that_is_moved_away_is_begun_anew(run: Run) -> None:
     log = run.folder / "access.jsonl"
-    with run.in_background("serve", "--listen", "127.0.0.1:0", "--access-log", str(log)) as (process, path):
-        reader = httpx.Client(follow_redirects=True)
+    with (
+        run.in_background("serve", "--listen", "127.0.0.1:0", "--access-log", str(log)) as (process, path),
+        httpx.Client(follow_redirects=True) as reader,
+    ):
         reader.get(served(path)).raise_for_status()
         page = served(path).partition("?")[0] + "thread?id=t-1"
         reader.get(page).raise_for_status()
@@ -148,8 +150,10 @@ def test_an_access_log_that_is_moved_away_is_begun_anew(run: Run) -> None:
 def test_a_second_signal_ends_the_pages_although_a_request_is_being_answered(run: Run, url: str) -> None:
     with Proxy(url, random.Random(7)) as proxy:
         run.url = proxy.url
-        with run.in_background("serve", "--listen", "127.0.0.1:0") as (process, path):
-            reader = httpx.Client(follow_redirects=True)
+        with (
+            run.in_background("serve", "--listen", "127.0.0.1:0") as (process, path),
+            httpx.Client(follow_redirects=True) as reader,
+        ):
             reader.get(served(path)).raise_for_status()
             proxy.hush()
             with pytest.raises(httpx.ReadTimeout):
