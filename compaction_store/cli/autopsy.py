@@ -137,7 +137,7 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
     out.text(OPEN_LOOP)
 
 
-def _tables(sessions: Sequence[Replayed], most: int, more: str) -> Iterator[evaluate.Figures]:
+def _tables(sessions: Sequence[Replayed], most: int, more: str) -> Iterator[evaluate.EvaluationTable]:
     """Yields the tables of the sessions, and of their compactions: the span, and its tokens before and after."""
     kinds: tuple[ProbeType, ...] = ("needed_later", "standing_order", "artifact", "invented", "re_derivation")
     rows: list[tuple[str, ...]] = []
@@ -147,7 +147,7 @@ def _tables(sessions: Sequence[Replayed], most: int, more: str) -> Iterator[eval
         rows.append((line(run.thread_id), number(len(run.folds)), *failed, number(repeated_tokens(run))))
     heads = ["session", "compactions", "needed later", "orders", "files", "invented", "calls again", "tokens again"]
     said = "for each type of probe: how many failed, of how many asked; see `compaction-store docs evaluation`"
-    yield evaluate.Figures("sessions", "", heads, rows, [said])
+    yield evaluate.EvaluationTable("sessions", "", heads, rows, [said])
     folds = [
         (
             line(run.thread_id), number(fold.record), values.span(fold.start_seq, fold.end_seq),
@@ -157,7 +157,7 @@ def _tables(sessions: Sequence[Replayed], most: int, more: str) -> Iterator[eval
     ]  # fmt: skip
     left = [f"and {more.format(f'{len(folds) - most:,}')}"] if len(folds) > most else []
     heads = ["session", "record", "seqs", "tokens before", "tokens after"]
-    yield evaluate.Figures("compactions", "", heads, folds[:most], left)
+    yield evaluate.EvaluationTable("compactions", "", heads, folds[:most], left)
 
 
 def _page(found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]) -> str:

@@ -119,7 +119,7 @@ def show(out: Output, found: Evaluation) -> None:
         out.text(text)
 
 
-def show_figures(out: Output, one: Figures) -> None:
+def show_figures(out: Output, one: EvaluationTable) -> None:
     out.text()
     out.text(f"{one.title}: {one.about}" if one.about else one.title, "bold")
     out.grid([Column(head, right=at > 0, fold=at == 0, optional=True) for at, head in enumerate(one.heads)], one.rows)
@@ -340,7 +340,7 @@ def opened_in_process(manager: AbstractContextManager[_Opened]) -> _Opened:
 _DATA = ModuleData(__file__)
 
 
-class Figures(NamedTuple):
+class EvaluationTable(NamedTuple):
     """A table of an evaluation, with the sentence above it and those below it. A red note is a `RedCell`."""
 
     title: str
@@ -350,11 +350,11 @@ class Figures(NamedTuple):
     notes: Sequence[str] = ()
 
 
-def tables(found: Evaluation) -> Iterator[Figures]:
+def tables(found: Evaluation) -> Iterator[EvaluationTable]:
     for kind, about in PROBE_TYPES.items():
         if rows := list(_probes(found, kind)):
-            yield Figures(kind, about, _DATA.values["probes"], rows)
-    yield Figures("cost", "", _DATA.values["cost"], [
+            yield EvaluationTable(kind, about, _DATA.values["probes"], rows)
+    yield EvaluationTable("cost", "", _DATA.values["cost"], [
         (
             each.policy, *(f"{each.outcomes[name]:,}" for name in ("applied", "rejected", "failed")),
             f"{each.calls:,}", f"{each.tokens_per_call:,.0f}", f"{each.over_window:,}", f"{each.summarizer_tokens:,}",
@@ -365,7 +365,7 @@ def tables(found: Evaluation) -> Iterator[Figures]:
     if judged := [(each.policy, each.judged) for each in found.policies if each.judged is not None]:
         about = _DATA.text("judge").format(model=judged[0][1].model or "a callable", times=judged[0][1].replicates)
         rows = [(policy, *_verdicts(one)) for policy, one in judged]
-        yield Figures("judge", about, _DATA.values["judged"], rows, [_DATA.text("people")])
+        yield EvaluationTable("judge", about, _DATA.values["judged"], rows, [_DATA.text("people")])
     if any(each.money for each in found.policies):
         yield money(found)
 
@@ -412,7 +412,7 @@ def _verdicts(found: Judged) -> Iterator[str]:
     yield "" if same is None else f"{same.same:,} of {same.labelled:,}, {kappa}"
 
 
-def money(found: Evaluation) -> Figures:
+def money(found: Evaluation) -> EvaluationTable:
     """Returns the costs and savings of each policy on each basis that has any, with advice."""
     from compaction_store.evaluation.money import BASES
     from compaction_store.evaluation.results import best_policy
@@ -432,7 +432,7 @@ def money(found: Evaluation) -> Figures:
     best = best_policy(found)
     currency = next(result.money[0].currency for result in found.policies if result.money)
     said = [_DATA.text("basis"), *advice, *([] if best is None else [best])]
-    return Figures(f"money in {currency}", "", _DATA.values["money"], rows, said)
+    return EvaluationTable(f"money in {currency}", "", _DATA.values["money"], rows, said)
 
 
 def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
@@ -446,7 +446,7 @@ def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
     return Template(_DATA.text("page")).substitute(fields)
 
 
-def section(one: Figures) -> Iterator[str]:
+def section(one: EvaluationTable) -> Iterator[str]:
     """Yields a table as HTML, with its heading. The page of the same threads is the same, so it has no times."""
     kept = [at for at, head in enumerate(one.heads) if head != "seconds"]
     title = one.title.replace("_", " ")

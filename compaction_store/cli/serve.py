@@ -30,7 +30,7 @@ from compaction_store.cli.bundles import REFUSED, misuse, option
 from compaction_store.cli.compact import STRATEGY, SUMMARIZER, Wait, leased
 from compaction_store.cli.options import PrintOptions, Reserve, ServerOptions, Target, TenantOptions, Trigger
 from compaction_store.cli.output import Output, note, private
-from compaction_store.cli.service import ServiceOptions, State, beating, listening, parsed_address
+from compaction_store.cli.service import ServiceOptions, ServiceState, beating, listening, parsed_address
 from compaction_store.cli.verify import LogFile, PublicKeys, open_log
 from compaction_store.errors import DatabaseError, MissingExtra, SchemaOutOfDate, own_text
 from compaction_store.jsonable import time_text
@@ -97,7 +97,7 @@ def serve(
             reader = await stack.enter_async_context(opening)
             if telemetry is not None:
                 ready = stack.enter_context(Reader.open(address, pool_size=1, **reading))
-                state = State(ready, reader, lambda: [(db.tenant, ready)], budget=budget, checkpoints=log)
+                state = ServiceState(ready, reader, lambda: [(db.tenant, ready)], budget=budget, checkpoints=log)
                 service.answer(state.gauges, state.is_ready, beating())
             reviews = None
             if review:
@@ -238,7 +238,7 @@ def api(
             AsyncExitStack() as stack,
         ):
             if telemetry is not None:
-                state = State(stack.enter_context(Reader.open(address, pool_size=1)), store)
+                state = ServiceState(stack.enter_context(Reader.open(address, pool_size=1)), store)
                 service.answer(state.gauges, state.is_ready, beating())
             app = web.api_app(store, callers=callers, strategies=strategies, hosts=hosts)
             # Another program could otherwise pretend to be at the address of the proxy.
@@ -307,7 +307,7 @@ def worker(
             store_of, names, callback, budget, deed.actor, deed.authority, parallel, wait, idle, stop, out, service.say
         )
         service.reload = partial(setattr, loop, "again", True)
-        state = State(
+        state = ServiceState(
             opened, opened, lambda: ((name, store_of(name)) for name in names()), loop.gauges, budget=budget, idle=idle
         )
         service.answer(state.gauges, state.is_ready)

@@ -143,7 +143,7 @@ class _Lines(logging.Formatter):
 
 
 @dataclass
-class State:
+class ServiceState:
     """The gauges of the metrics, and whether the database answers.
 
     `ready` is asked whether it does, and `of` is the store with the pool; it may be the same. `own` returns the gauges

@@ -39,7 +39,7 @@ except ImportError as error:
     raise errors.MissingExtra("the web server", "web") from error
 
 from compaction_store.web.access import Access, FormTokens, Guard, answer_to, form, log_access, log_failure
-from compaction_store.web.caches import Alarms, ChartCache, Figures, Verifications
+from compaction_store.web.caches import Alarms, CachedOverview, ChartCache, Verifications
 from compaction_store.web.routes import PARAMETERS, SAMPLE, SAMPLE_FILTERS, VERDICT, Parameters, as_object, exact
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class _AuditPages:
         self._verified = Verifications(self._checkpoints)
         self._charts = ChartCache(self._reader)
         spent = (lambda _: 0.0) if self._prices is None else self._prices.spent
-        self._figures = Figures(partial(overview.overview, self._reader, self._budget, spent))
+        self._figures = CachedOverview(partial(overview.overview, self._reader, self._budget, spent))
         self._templates = environment(Path(__file__).parent / "templates", cut=True)
         self._templates.filters |= {"hex": bytes.hex}
         self._templates.globals |= {

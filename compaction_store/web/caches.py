@@ -65,7 +65,7 @@ class ChartCache:
             del self._drawn[at]
 
 
-class Figures:
+class CachedOverview:
     """The facts of the overview. They are read again after a minute, because they count all threads."""
 
     def __init__(self, read: Callable[[], Awaitable[Overview]]) -> None:
