@@ -49,6 +49,7 @@ Window = Annotated[int | None, option("--window TOKENS", min=1)]
 Reserve = Annotated[int, option("--reserve TOKENS", min=0)]
 Trigger = Annotated[str, option("--trigger MARK")]
 Target = Annotated[str, option("--target MARK")]
+Idle = Annotated[float, option("--idle MINUTES", min=0, max=525_600)]
 
 
 class FilterOptions(Bundle):
@@ -101,6 +102,21 @@ class DeedOptions(Bundle):
     @property
     def given(self) -> dict[str, Any]:
         return {"actor": self.actor, "authority": self.authority}
+
+
+class BudgetOptions(Bundle):
+    """The budget that says which threads are due."""
+
+    window: int = option("--window TOKENS", min=1)
+    reserve: Reserve = 0
+    trigger: Trigger = "0.8"
+    target: Target = "0.5"
+
+    def budget(self) -> TokenBudget:
+        return compaction_store.TokenBudget(
+            self.window, reserve_output=self.reserve, trigger=_mark(self.trigger, "--trigger"),
+            target=_mark(self.target, "--target"),
+        )  # fmt: skip
 
 
 class ServerOptions(Bundle):
@@ -229,9 +245,7 @@ def budget(window: int | None, reserve: int, trigger: str, target: str) -> Token
         if alone := next((option for option, is_given in differs.items() if is_given), None):
             raise misuse("needs --window", alone)
         return None
-    return compaction_store.TokenBudget(
-        window, reserve_output=reserve, trigger=_mark(trigger, "--trigger"), target=_mark(target, "--target")
-    )
+    return BudgetOptions(window=window, reserve=reserve, trigger=trigger, target=target).budget()
 
 
 def _mark(text: str, option: str) -> int | float:

@@ -19,7 +19,7 @@ from functools import cache, partial
 from importlib.util import find_spec
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -28,7 +28,7 @@ from compaction_store.audit.safe_text import named, shown
 from compaction_store.cli import choices, options, values
 from compaction_store.cli.bundles import REFUSED, misuse, option
 from compaction_store.cli.compact import STRATEGY, SUMMARIZER, Wait, leased
-from compaction_store.cli.options import PrintOptions, Reserve, ServerOptions, Target, TenantOptions, Trigger
+from compaction_store.cli.options import BudgetOptions, Idle, PrintOptions, ServerOptions, TenantOptions
 from compaction_store.cli.output import Output, note, private
 from compaction_store.cli.service import ServiceOptions, ServiceState, beating, listening, parsed_address
 from compaction_store.cli.verify import LogFile, PublicKeys, open_log
@@ -257,16 +257,13 @@ _NONE_DUE = "no thread is due; a thread whose last attempt made no progress is r
 
 
 def worker(
-    window: Annotated[int, option("--window TOKENS", "The model's context window.", min=1)],
+    of: BudgetOptions,
     strategy: list[str] = STRATEGY,
     summarizer: list[str] = SUMMARIZER,
-    reserve: Reserve = 0,
-    trigger: Trigger = "0.8",
-    target: Target = "0.5",
     parallel: int = option("--parallel N", default=4, min=1, max=256),
     every: float = option("--every SECONDS", default=5.0, min=0.1),
     wait: Wait = 0.0,
-    idle: float = option("--idle MINUTES", default=0.0, min=0, max=525_600),
+    idle: Idle = 0.0,
     once: bool = option("--once", default=False),
     grace: float = option("--grace SECONDS", default=100.0, min=0, max=86_400),
     *,
@@ -281,9 +278,7 @@ def worker(
 ) -> None:
     from compaction_store.deploy import doctor
 
-    budget = options.budget(window, reserve, trigger, target)
-    if budget is None:  # pragma: no cover — typer asks for a window
-        raise misuse("is required", "--window")
+    budget = of.budget()
     callback = choices.strategy(strategy, summarizer)
     out = printed.output()
     stop = threading.Event()

@@ -27,12 +27,14 @@ def of_tenant(names: Sequence[str]) -> dict[str, Any]:
 
 
 def thread(value: ThreadValue, kept: Kept, *, metadata: bool = False) -> dict[str, Any]:
-    found = value.as_dict() | {
+    found = value.as_dict() if metadata else without_metadata(value)
+    return found | {
         "held": kept.held, "retained_until": kept.until, "locked": kept.locked, "shortened": kept.shortened
     }  # fmt: skip
-    if not metadata:
-        del found["metadata"]
-    return found
+
+
+def without_metadata(value: ThreadValue) -> dict[str, Any]:
+    return {name: found for name, found in value.as_dict().items() if name != "metadata"}
 
 
 def state(value: ThreadValue, kept: Kept) -> str:

@@ -20,7 +20,7 @@ from compaction_store.audit.safe_text import lines, named, shown
 from compaction_store.audit.words import Kept
 from compaction_store.cli import options, values
 from compaction_store.cli.bundles import argument, misuse, option
-from compaction_store.cli.options import Number, ReadOptions, Subject, TenantsListOptions, Thread
+from compaction_store.cli.options import BudgetOptions, Idle, Number, ReadOptions, Subject, TenantsListOptions, Thread
 from compaction_store.cli.output import Column, Output, ProgressBar, encoded, figures, moment, number
 from compaction_store.models.compactions import status_in_words
 
@@ -73,6 +73,51 @@ def threads(
             ),
             none=f"no threads of {call.where}",
         )  # fmt: skip
+
+
+def due(of: BudgetOptions, limit: _Limit = None, idle: Idle = 0.0, *, call: TenantsListOptions) -> None:
+    out, budget = call.output(), of.budget()
+    with call.reader() as store:
+        found = (
+            ([name] * call.all_tenants, thread)
+            for name, its in call.readers(store)
+            for thread in its.due(budget, idle_minutes=idle)
+        )
+        out.rows(
+            [
+                *([Column("tenant", fold=True)] * call.all_tenants), Column("thread", fold=True),
+                *figures("messages", "view tokens"), "last message",
+            ],
+            (
+                (
+                    values.of_tenant(tenant) | values.without_metadata(thread),
+                    [
+                        *tenant, thread.thread_id, number(thread.last_seq), values.view_tokens(thread),
+                        moment(thread.last_message_at),
+                    ],
+                )
+                for tenant, thread in islice(found, limit)
+            ),
+            none=f"no thread of {call.where} is due",
+        )  # fmt: skip
+
+
+def leases(of: BudgetOptions, *, call: TenantsListOptions) -> None:
+    out, budget = call.output(), of.budget()
+    with call.reader() as store:
+        found = [([name] * call.all_tenants, one) for name, its in call.readers(store) for one in its.leases(budget)]
+    heads = ["actor", "since", "until", "run"]
+    out.rows(
+        [*([Column("tenant", fold=True)] * call.all_tenants), Column("thread", fold=True), *heads],
+        (
+            (
+                values.of_tenant(tenant) | one.as_dict(),
+                [*tenant, one.thread_id, one.actor or "", moment(one.since), moment(one.until), str(one.run_id)],
+            )
+            for tenant, one in found
+        ),
+        none=f"no thread of {call.where} is being compacted",
+    )
 
 
 def view(
