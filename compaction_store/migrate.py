@@ -8,6 +8,7 @@ that queue behind a waiting migration are free again after the lock timeout.
 
 from __future__ import annotations
 
+import io
 import random
 import time
 from collections.abc import Callable
@@ -53,19 +54,31 @@ def upgrade(url: str, revision: str = "head", *, partitions: int | None = None) 
     `partitions` is the number of partitions of a new table of messages. By default, a new table has no partitions. The
     number cannot be changed later: if the table exists with another number, this raises `Conflict`.
     """
-    if partitions is not None:
-        if type(partitions) is not int or not MIN_PARTITIONS <= partitions <= MAX_PARTITIONS:
-            raise errors.InvalidInput(
-                f"partitions must be an integer from {MIN_PARTITIONS} to {MAX_PARTITIONS:,}, not {partitions!r}"
-            )
-        if (there := connections.run_once(url, _count_partitions)) not in (None, partitions):
-            what = f"the table of messages was made with {there or 'no'} partitions, which cannot be changed"
-            raise errors.Conflict(what)
+    _check_partitions(partitions)
+    if partitions is not None and (there := connections.run_once(url, _count_partitions)) not in (None, partitions):
+        what = f"the table of messages was made with {there or 'no'} partitions, which cannot be changed"
+        raise errors.Conflict(what)
     before = _alembic(url, lambda config: command.upgrade(config, revision), partitions=partitions)
     # The first migration makes the tables of the log, and is no event in it.
     if before is not None and (after := current(url)) != before:
         said = {"from": before, "to": after, "release": version("compaction-store")}
         connections.run_once(url, lambda connection: cluster.record_in_database(connection, "migration", said))
+
+
+def sql(*, partitions: int | None = None) -> str:
+    """Returns the SQL that makes the schema in a database without it, for psql. Needs no database."""
+    _check_partitions(partitions)
+    config, text = _config(), io.StringIO()
+    config.output_buffer, config.attributes["partitions"] = text, partitions or 0
+    command.upgrade(config, "head", sql=True)
+    return text.getvalue()
+
+
+def _check_partitions(partitions: int | None) -> None:
+    if partitions is not None and (type(partitions) is not int or not MIN_PARTITIONS <= partitions <= MAX_PARTITIONS):
+        raise errors.InvalidInput(
+            f"partitions must be an integer from {MIN_PARTITIONS} to {MAX_PARTITIONS:,}, not {partitions!r}"
+        )
 
 
 def downgrade(url: str, revision: str, *, delete_everything: bool = False) -> None:

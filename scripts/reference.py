@@ -196,7 +196,7 @@ SECTIONS = (
         tuple(name for name in _public(importers) if name != "FORMATS"),
     ),
     Section(
-        "Deploying", "`compaction_store.migrate`.", migrate, ("upgrade", "check", "current", "downgrade"),
+        "Deploying", "`compaction_store.migrate`.", migrate, ("upgrade", "check", "current", "sql", "downgrade"),
     ),
     Section("Distributing", "`compaction_store.distribution`. [How to](how-to/citus.md).", distribution,
         ("distribute", "Distributed", "rebalance"),

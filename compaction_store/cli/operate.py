@@ -39,6 +39,7 @@ _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLE
 def migrate_(
     check: bool = option("--check", default=False),
     partitions: int | None = option("--partitions N", default=None, min=2, max=1024),
+    sql: bool = option("--sql", default=False),
     *,
     db: ServerOptions,
     printed: PrintOptions,
@@ -47,6 +48,11 @@ def migrate_(
     from compaction_store import migrate
     from compaction_store.postgres import tables
 
+    if sql:
+        if check:
+            raise misuse("must not be given with --check", "--sql")
+        typer.echo(migrate.sql(partitions=partitions), nl=False)
+        return
     with db.reachable() as address:
         before = migrate.current(address)
         if check:

@@ -256,6 +256,8 @@ def test_migrate_brings_a_database_up_to_date_once(forks: Forks, empty_url: str,
     assert run.json("migrate") == [{"before": first["revision"], "revision": first["revision"]}]
     assert run("migrate", "--table").stdout == f"the schema is at {first['revision']} already\n"
     run("migrate", "--check")
+    assert run("migrate", "--sql", given="postgresql://nobody@nowhere/none").stdout.startswith("BEGIN;")
+    assert "--check" in run("migrate", "--sql", "--check", code=2).stderr
     run("threads")
 
 

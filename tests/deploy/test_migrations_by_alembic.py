@@ -60,6 +60,23 @@ def test_the_sql_that_alembic_prints_makes_the_schema(empty_url: str) -> None:
     assert (report.level, report.findings) == ("schema", ())
 
 
+@pytest.mark.parametrize("partitions", [None, 4])
+def test_the_sql_of_the_package_makes_the_schema_without_a_database(empty_url: str, partitions: int | None) -> None:
+    printed = migrate.sql(partitions=partitions)
+    done = run_sql(empty_url, printed)
+    assert done.returncode == 0, done.stderr
+    assert "ERROR" not in done.stderr
+    migrate.upgrade(empty_url, partitions=partitions)  # there is nothing to do
+    with cs.Store.open(empty_url) as store:
+        assert store.audit.verify_schema().findings == ()
+
+
+@pytest.mark.parametrize("partitions", [1, 1025, True, "4"])
+def test_a_wrong_number_of_partitions_prints_nothing(partitions: Any) -> None:
+    with pytest.raises(cs.InvalidInput, match="partitions must be an integer from 2 to 1,024"):
+        migrate.sql(partitions=partitions)
+
+
 def test_the_sql_to_go_back_refuses_as_well(url: str) -> None:
     with cs.Store.open(url) as store:
         store.append("t", {"role": "user", "content": "hi"})
