@@ -152,7 +152,7 @@ class Trial:
             )
         expect(self._by_other("cs_platform_granted"), [])
         url = platforms.as_login(self._database("cs_platform_granted"), "cs_platform_other")
-        platforms.make_login(url, "cs_platform_late", "application")
+        platforms.make_login(url, "cs_platform_late", "application", "eraser")
         with cs.Store.open(platforms.as_login(url, "cs_platform_late")) as store:
             use(store)
         return None
