@@ -107,8 +107,9 @@ def test_none_of_them_runs_or_loads_anything(context: BrowserContext, store: cs.
                 check(page, f"./records?{urlencode({name_of_filter: payload})}", known={400})
             check(page, f"./sample?{urlencode({'seed': 1, 'actor': payload, 'until': '2100-01-01'})}")
             check(page, f"./record?{urlencode({'id': name, 'number': 1, 'sample': json.dumps({payload: payload})})}")
-            check(page, f"./?{urlencode({'after': name})}")
+            check(page, f"./threads?{urlencode({'after': name})}")
     check(page, f"./sample?{urlencode({'seed': 1, 'count': 200, 'kind': 'summary', 'until': '2100-01-01'})}")
+    check(page, "./")
     check(page, "./erasures")
     check(page, f"./integrity?{urlencode({'id': names[0]})}")
     assert looked > 500
