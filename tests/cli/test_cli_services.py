@@ -7,7 +7,7 @@ import random
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,27 +20,14 @@ from support.paths import ROOT
 from support.scrapes import get, scraped
 
 import compaction_store as cs
+from cli import services
 from cli.program import SECRET, Run, Running
+from cli.services import CALLBACKS, NAME, fill, until
 from compaction_store.telemetry.prometheus import GAUGES
 
 _NOWHERE = "postgresql://postgres@127.0.0.1:1/postgres"
 _METRICS = ("--metrics", "127.0.0.1:0")
 _ASK = ("--window", "1000", "--strategy", "ladder:keep_recent=2", "--every", "0.2")
-_NAME = "the-name-of-a-thread"
-_CALLBACKS = """
-import pathlib, time, uuid
-
-def slow(ctx):
-    pathlib.Path(f"begun-{uuid.uuid4()}").touch()
-    while not pathlib.Path("go").exists():
-        time.sleep(0.02)
-    ctx.compact(ctx.elements[0].seq, ctx.elements[-3].end_seq, "all of it")
-
-def mended(ctx):
-    if not pathlib.Path("go").exists():
-        raise ValueError(str(ctx.elements[0].message))
-    ctx.compact(ctx.elements[0].seq, ctx.elements[-3].end_seq, "all of it")
-"""
 
 
 class Service(NamedTuple):
@@ -55,35 +42,21 @@ class Service(NamedTuple):
         return self.path.read_text()
 
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.said.splitlines() if line.startswith("{")]
+        return services.lines(self.said)
 
     def served(self) -> str:
         """Returns the address of the pages or of the API."""
-        until(lambda: "serving http" in self.said)
-        found = re.search(r"serving (http[^\s\"]+)", self.said)
-        assert found is not None
-        return found[1]
-
-
-def until(true: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+        return services.served(lambda: self.said)
 
 
 @contextmanager
 def running(run: Run, *arguments: str, **more: str) -> Iterator[Service]:
-    (run.folder / "ours.py").write_text(_CALLBACKS)
+    (run.folder / "ours.py").write_text(CALLBACKS)
     with run.in_background(*arguments, *_METRICS, **more) as (process, path):
         until(lambda: "/metrics" in path.read_text())
         found = re.search(r"metrics at (http://127\.0\.0\.1:\d+)/metrics", path.read_text())
         assert found is not None
         yield Service(process, path, found[1])
-
-
-def fill(store: cs.Store, name: str = _NAME) -> None:
-    store.append(name, [{"role": "user", "content": f"{SECRET} " + f"{i} and the tide " * 40} for i in range(12)])
 
 
 def test_a_worker_says_what_it_did_and_what_is_due(run: Run, store: cs.Store) -> None:
@@ -108,7 +81,7 @@ def test_a_worker_says_what_it_did_and_what_is_due(run: Run, store: cs.Store) ->
         assert found.of("compaction_store_worker_search_timestamp_seconds") > 1.7e9
         text = get(f"{worker.metrics}/metrics")[1]
         assert SECRET not in text
-        assert _NAME not in text
+        assert NAME not in text
         worker.process.kill(signal.SIGTERM)
         assert worker.process.wait() == 0
 
@@ -134,19 +107,6 @@ def test_leases_and_a_verification_are_metrics(run: Run, store: cs.Store) -> Non
         assert worker.process.wait() == 0
 
 
-def test_a_run_that_takes_too_long_is_given_up_with_its_lease(run: Run, store: cs.Store) -> None:
-    fill(store)
-    slow = ("--window", "1000", "--strategy", "ours.slow", "--grace", "0.5")
-    with running(run, "worker", *slow) as worker:
-        until(lambda: list(run.folder.glob("begun-*")))
-        assert len(store.leases(cs.TokenBudget(1000))) == 1
-        worker.process.kill(signal.SIGTERM)
-        assert worker.process.wait() == 1
-        assert "gave up 1 run" in worker.said
-    assert store.leases(cs.TokenBudget(1000)) == ()
-    assert "1 compacted" in run("worker", *_ASK, "--once").stderr
-
-
 def test_sighup_makes_a_worker_try_again_and_ends_nothing(run: Run, store: cs.Store) -> None:
     fill(store)
     ask = ("--window", "1000", "--strategy", "ours.mended", "--every", "0.2")
@@ -163,23 +123,6 @@ def test_sighup_makes_a_worker_try_again_and_ends_nothing(run: Run, store: cs.St
         assert SECRET not in worker.said
         worker.process.kill(signal.SIGTERM)
         assert worker.process.wait() == 0
-
-
-def test_the_log_can_be_lines_of_json(run: Run, store: cs.Store) -> None:
-    fill(store)
-    ask = ("--window", "1000", "--strategy", "ours.mended", "--every", "0.2", "--log", "json")
-    with running(run, "worker", *ask) as worker:
-        until(lambda: any("failed" in line for line in worker.lines()))
-        worker.process.kill(signal.SIGTERM)
-        assert worker.process.wait() == 0
-        lines = [json.loads(line) for line in worker.said.splitlines()]
-    assert SECRET not in worker.said
-    assert all(line["level"] in ("info", "warning") and re.fullmatch("20.*T.*Z", line["time"]) for line in lines)
-    said = [line for line in lines if "message" in line]
-    assert {line["logger"] for line in said} == {"compaction_store.worker", "compaction_store"}
-    assert any(line["message"].startswith("worker for tenant 'default'") for line in said)
-    [failure] = [line for line in said if line["level"] == "warning"]
-    assert failure["message"].startswith("a callback or summarizer failed: ValueError")
 
 
 def test_a_worker_without_its_database_is_alive_and_not_ready(run: Run, store: cs.Store, url: str) -> None:

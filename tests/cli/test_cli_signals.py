@@ -7,10 +7,6 @@ import random
 import re
 import signal
 import stat
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -18,50 +14,12 @@ from reliability.rigs.proxy import Proxy
 
 import compaction_store as cs
 from cli.program import SECRET, Run
-
-_NAME = "the-name-of-a-thread"
-_CALLBACKS = """
-import pathlib, time, uuid
-
-def slow(ctx):
-    pathlib.Path(f"begun-{uuid.uuid4()}").touch()
-    while not pathlib.Path("go").exists():
-        time.sleep(0.02)
-    ctx.compact(ctx.elements[0].seq, ctx.elements[-3].end_seq, "all of it")
-
-def mended(ctx):
-    if not pathlib.Path("go").exists():
-        raise ValueError(str(ctx.elements[0].message))
-    ctx.compact(ctx.elements[0].seq, ctx.elements[-3].end_seq, "all of it")
-"""
+from cli.services import CALLBACKS, fill, lines, served, until
 
 
 @pytest.fixture(autouse=True)
 def _callbacks(run: Run) -> None:
-    (run.folder / "ours.py").write_text(_CALLBACKS)
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
-
-
-def served(path: Path) -> str:
-    """Waits for the address of the pages or of the API."""
-    until(lambda: "serving http" in path.read_text())
-    found = re.search(r"serving (http[^\s\"]+)", path.read_text())
-    assert found is not None
-    return found[1]
-
-
-def until(true: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def fill(store: cs.Store) -> None:
-    store.append(_NAME, [{"role": "user", "content": f"{SECRET} " + f"{i} and the tide " * 40} for i in range(12)])
+    (run.folder / "ours.py").write_text(CALLBACKS)
 
 
 def test_a_run_that_takes_too_long_is_given_up_with_its_lease(run: Run, store: cs.Store) -> None:
@@ -77,27 +35,11 @@ def test_a_run_that_takes_too_long_is_given_up_with_its_lease(run: Run, store: c
     assert "1 compacted" in run("worker", *ask).stderr
 
 
-def test_sighup_makes_a_worker_try_again_and_ends_nothing(run: Run, store: cs.Store) -> None:
-    fill(store)
-    ask = ("--window", "1000", "--strategy", "ours.mended", "--every", "0.2")
-    with run.in_background("worker", *ask) as (worker, path):
-        until(lambda: lines(path))
-        (run.folder / "go").touch()
-        # The view has grown, so only the pause keeps the worker from another attempt.
-        fill(store)
-        worker.kill(signal.SIGHUP)
-        until(lambda: len(lines(path)) > 1)
-        assert [(line["applied"], line["level"]) for line in lines(path)] == [(0, "warning"), (1, "info")]
-        assert SECRET not in path.read_text()
-        worker.kill(signal.SIGTERM)
-        assert worker.wait() == 0
-
-
 def test_the_log_can_be_lines_of_json(run: Run, store: cs.Store) -> None:
     fill(store)
     ask = ("--window", "1000", "--strategy", "ours.mended", "--every", "0.2", "--log", "json")
     with run.in_background("worker", *ask) as (worker, path):
-        until(lambda: any("failed" in line for line in lines(path)))
+        until(lambda: any("failed" in line for line in lines(path.read_text())))
         worker.kill(signal.SIGTERM)
         assert worker.wait() == 0
         found = [json.loads(line) for line in path.read_text().splitlines()]
@@ -117,7 +59,7 @@ def test_pages_and_api_outlive_sighup_and_end_at_a_signal(run: Run, command: str
     (run.folder / "tokens").write_text(json.dumps(token))
     given = ("--token-file", "tokens") if command == "api" else ()
     with run.in_background(command, "--listen", "127.0.0.1:0", *given, "--log", "json") as (process, path):
-        address = served(path)
+        address = served(path.read_text)
         process.kill(signal.SIGHUP)
         place = f"{address}healthz" if command == "api" else address
         assert httpx.get(place).status_code == (200 if command == "api" else 303)
@@ -134,14 +76,14 @@ def test_an_access_log_that_is_moved_away_is_begun_anew(run: Run) -> None:
         run.in_background("serve", "--listen", "127.0.0.1:0", "--access-log", str(log)) as (process, path),
         httpx.Client(follow_redirects=True) as reader,
     ):
-        reader.get(served(path)).raise_for_status()
-        page = served(path).partition("?")[0] + "thread?id=t-1"
+        reader.get(served(path.read_text)).raise_for_status()
+        page = served(path.read_text).partition("?")[0] + "thread?id=t-1"
         reader.get(page).raise_for_status()
         before = log.read_text()
         log.rename(run.folder / "access.old")
         process.kill(signal.SIGHUP)
         reader.get(page).raise_for_status()
-        assert [line["page"] for line in lines(log)] == ["thread"]
+        assert [line["page"] for line in lines(log.read_text())] == ["thread"]
         assert (run.folder / "access.old").read_text() == before
         assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
@@ -154,10 +96,10 @@ def test_a_second_signal_ends_the_pages_although_a_request_is_being_answered(run
             run.in_background("serve", "--listen", "127.0.0.1:0") as (process, path),
             httpx.Client(follow_redirects=True) as reader,
         ):
-            reader.get(served(path)).raise_for_status()
+            reader.get(served(path.read_text)).raise_for_status()
             proxy.hush()
             with pytest.raises(httpx.ReadTimeout):
-                reader.get(served(path).partition("?")[0] + "thread?id=t-1", timeout=0.5)
+                reader.get(served(path.read_text).partition("?")[0] + "thread?id=t-1", timeout=0.5)
             process.kill(signal.SIGTERM)
             process.kill(signal.SIGTERM)
             assert process.wait() in (0, 128 + signal.SIGTERM)
