@@ -375,7 +375,9 @@ def notes(found: Evaluation) -> Iterator[str]:
     from compaction_store.evaluation.results import OPEN_LOOP
 
     if found.asked is not None:
-        yield _DATA.text("asked").format_map({**found.asked, "model": found.asked["model"] or "a callable"})
+        why = ", ".join(f"{count:,} {name}" for name, count in found.asked["errors"].items())
+        told = {"model": found.asked["model"] or "a callable", "why": f" ({why})" if why else ""}
+        yield _DATA.text("asked").format_map({**found.asked, **told})
     if any(result.unreadable for result in found.policies):
         yield _DATA.text("sealed")
     if any(result.replicates > 1 for result in found.policies):

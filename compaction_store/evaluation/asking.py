@@ -11,7 +11,7 @@ import json
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile, zip_longest
 from typing import Any, Final, NamedTuple
 
 from compaction_store import arguments
@@ -70,11 +70,14 @@ class Examiner(Asker):
         arguments.number(limit, "limit", least=1)
         self.limit = limit
         self._known: dict[tuple[object, ...], bool | None] = {}
+        #: The number of answers that are not one of the numbers. They count as wrong.
+        self.unclear = 0
 
     def examined(self) -> dict[str, Any]:
-        """Returns the model, its prompt and the settings, and the numbers of calls, failed calls and tokens so far."""
-        names = ("model", "prompt", "replicates", "limit", "failed")
-        return {name: getattr(self, name) for name in names} | {"calls": self.use.attempts, "tokens": self.use.tokens}
+        """Returns the model, its prompt and settings, and the numbers of calls, their errors and tokens so far."""
+        names = ("model", "prompt", "replicates", "limit", "unclear")
+        counted = {"calls": self.use.attempts, "tokens": self.use.tokens, "failed": self.errors.total()}
+        return {name: getattr(self, name) for name in names} | counted | {"errors": dict(sorted(self.errors.items()))}
 
     def probes(
         self, questions: Questions, record: int, view: Sequence[Element], whole: Sequence[Element]
@@ -100,7 +103,9 @@ class Examiner(Asker):
         if text is None:
             return None
         first = _FIRST.match(text)
-        return (set(_NUMBER.findall(text)) if first is None else {first[1]}) == {str(question.right + 1)}
+        found = set(_NUMBER.findall(text)) if first is None else {first[1]}
+        self.unclear += len(found) != 1
+        return found == {str(question.right + 1)}
 
 
 class Questions:
@@ -119,11 +124,8 @@ class Questions:
         self._dice = random.Random(f"{thread_id}:{count}")  # noqa: S311 — only an order
 
     def __iter__(self) -> Iterator[Question]:
-        makers = [self._recall(), self._artifact(), self._continuation(), self._decision()]
-        while makers:
-            made = [(maker, next(maker, None)) for maker in makers]
-            yield from (question for _, question in made if question is not None)
-            makers = [maker for maker, question in made if question is not None]
+        makers = self._recall(), self._artifact(), self._continuation(), self._decision()
+        return filter(None, chain.from_iterable(zip_longest(*makers)))
 
     def _question(
         self, kind: tuple[ProbeType, str], right: str, wrong: Iterable[str], *at: Place, text: str = "", also: str = ""

@@ -70,15 +70,15 @@ class Asker:
         self.prompt = prompt
         self.replicates = replicates
         self.use = SummarizerUse()
-        #: The number of calls without an answer.
-        self.failed = 0
+        #: The number of calls without an answer, by the type of the error.
+        self.errors = Counter[str]()
 
     def answer(self, document: str) -> str | None:
         """Returns the answer, or None if the call failed. Counts the tokens in either case."""
         try:
             answer = self._ask(self.prompt, document)
         except SummarizerError as error:
-            self.failed += 1
+            self.errors[type(error).__name__] += 1
             self.use.add(None if error.attempted is None else error.attempted.usage)
             return None
         self.use.add(answer.usage if isinstance(answer, Summary) else None)

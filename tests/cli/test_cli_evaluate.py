@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.messages_server import Behaviour, serving
+from support.messages_server import Behaviour, fails, serving
 from support.reading_model import reads
 
 import compaction_store as cs
@@ -311,9 +311,11 @@ def test_a_model_is_asked_about_each_view_and_the_cost_is_known_before(
         assert (rate["asked"], rate["kept"]) == (3, 3)
         text = file.read_text(encoding="utf-8")
         assert "<h2>Asked recall</h2>" in text
-        assert "asked: m, 4 calls, 0 of them without an answer" in text
+        assert "asked: m, 4 calls, 0 of them without an answer and 0 with an unclear one, " in text
         assert "lamp" not in text + json.dumps(found)
-        assert "asked: m, 4 calls" in run("evaluate", *given, "--table").stdout
+        server.does(*[fails(400, "invalid_request_error")] * 3, reads)
+        shown = " ".join(run("evaluate", *given, "--table").stdout.split())
+        assert "asked: m, 4 calls, 3 of them without an answer (3 SummarizerRejected) and" in shown
     assert "--ask" in run("evaluate", "--dry-run", code=2).stderr
     for wrong in ("state", "none", "openai", "tea"):
         assert "--ask" in " ".join(run("evaluate", "--ask", wrong, code=2).stderr.split())

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from anthropic import Anthropic
 from openai import OpenAI
-from support.messages_server import Server, fails, serving
+from support import chat_server
+from support.messages_server import Behaviour, Server, fails, says, serving
 from support.probed_threads import assistant, call, result, user
 from support.reading_model import reads
 
 from compaction_store import TokenBudget, tokens
 from compaction_store.errors import InvalidInput
 from compaction_store.evaluation import Evaluation, Examiner, Policy, RecordedThread, evaluate
+from compaction_store.evaluation.asking import ASKED
 from compaction_store.models import Message
 from compaction_store.summarizers import AnthropicSummarizer, OpenAISummarizer
 
@@ -146,6 +148,43 @@ def test_a_call_that_fails_is_no_answer(answer: Any, server: Server) -> None:
     assert not any(kind.startswith("asked") for kind in found.policies[0].rates)
     assert found.asked is not None
     assert found.asked["failed"] == found.asked["calls"] == 6
+    assert found.asked["errors"] == {"SummarizerRejected": 6}
+
+
+def _by_api(anthropic: Behaviour, chat: Behaviour) -> Behaviour:
+    return lambda handler, body: (anthropic if handler.path.endswith("/messages") else chat)(handler, body)
+
+
+TOO_LONG = fails(400, "invalid_request_error", "prompt is too long: 9000 tokens > 4096 maximum")
+WEAK = {
+    "SourceTooLong": TOO_LONG,
+    "SummaryCutShort": _by_api(says("It rains " * 9, "max_tokens"), chat_server.answers({"content": "It"}, "length")),
+    "SummaryRefused": _by_api(says("No.", "refusal"), chat_server.answers({"content": ""}, "content_filter")),
+    "SummaryUseless": _by_api(says(" "), chat_server.says(" ")),
+}
+
+
+@pytest.mark.parametrize(("error", "behaviour"), WEAK.items(), ids=WEAK)
+def test_a_weak_models_errors_are_counted_by_their_type(
+    answer: Any, server: Server, error: str, behaviour: Behaviour
+) -> None:
+    server.does(behaviour, behaviour, reads)
+    found = asked(answer, policies(one=SAID[2]), limit=2)
+    assert found.asked is not None
+    assert (found.asked["failed"], found.asked["errors"], found.asked["calls"]) == (2, {error: 2}, 6)
+    # The other answers count.
+    assert any(kind.startswith("asked") for kind in found.policies[0].rates)
+
+
+@pytest.mark.parametrize("said", ['{"answer": "ORD-1003"', "I'm sorry, but I can't help you.", "Either 1 or 2."])
+def test_an_answer_without_one_number_is_unclear_and_wrong(answer: Any, server: Server, said: str) -> None:
+    server.does(_by_api(says(said), chat_server.says(said)))
+    found = asked(answer, policies(one=LIST), limit=1)
+    assert found.asked is not None
+    assert (found.asked["unclear"], found.asked["failed"], found.asked["errors"]) == (3, 0, {})
+    # A question that the model cannot answer even with all messages is left out.
+    assert {kind: rate.kept for kind, rate in found.policies[0].rates.items() if kind in ASKED} == {}
+    assert found.policies[0].rates["asked_whole"].kept == 0
 
 
 @pytest.mark.parametrize(("said", "share"), [("3", 1), ("**3**", 1), ("Option 3 is it.", 1), ("0", 0), ("3 or 4", 1),
