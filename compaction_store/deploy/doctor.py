@@ -7,7 +7,6 @@ from __future__ import annotations
 import platform
 import re
 import socket
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -20,6 +19,7 @@ from compaction_store import errors
 from compaction_store.deploy import conditions, platforms
 from compaction_store.deploy.conditions import Remark, sayer
 from compaction_store.errors import CompactionStoreError, PermissionDenied
+from compaction_store.jsonable import time_text
 from compaction_store.models.roles import GROUPS, OWNER, ROLES
 from compaction_store.module_data import ModuleData
 from compaction_store.postgres import queries, tables
@@ -35,7 +35,9 @@ _PATIENCE = 30.0
 _REQUIREMENT = re.compile(r"""([\w.-]+)[^;]*;.*\bextra == ["']([\w.-]+)["']""")
 # The extras for the development of the package.
 _OF_DEVELOPERS = frozenset({"adapters", "browser", "dev", "test"})
-_SKEW_SECONDS = 5.0
+# Beyond the first, the times of the program and of the store no longer say what came first; beyond the second, `--since
+# 7d` and checkpoints, which use this machine's clock, do not fit the store's times, by which terms and erasures go.
+_SKEW_SECONDS, _WRONG_SECONDS = 1.0, 60.0
 _FAR_SECONDS = 0.02
 _SHORT_TIMEOUT_MS = 30_000
 
@@ -54,10 +56,12 @@ class Seen(NamedTuple):
     owners: frozenset[str]
     protected: SchemaReport
     in_recovery: bool
-    encrypted: bool | None
+    encrypted: bool
+    checks_server: bool
     is_local: bool
     pooled: bool
-    skew: float
+    now: datetime
+    own: datetime
     round_trip: float
     around: Sequence[Remark]
     platform: platforms.Platform | None
@@ -128,14 +132,12 @@ def _read(connection: Connection, given: str | None) -> Seen:
     def rows(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return driver.execute(statement.encode(), parameters or None).fetchall()
 
-    start = time.monotonic()
+    start = datetime.now(UTC)
     [(pid, now)] = rows("SELECT pg_backend_pid(), clock_timestamp()")
-    round_trip = time.monotonic() - start
-    skew = (now - datetime.now(UTC)).total_seconds()
+    end = datetime.now(UTC)
     settings = dict(rows("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", _SQL["settings"].split()))
     [(login, is_superuser, bypasses)] = rows(_SQL["login"])
     [(in_recovery,)] = rows("SELECT pg_is_in_recovery()")
-    tls = rows("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
     # Behind a pooler, the process id in the protocol is the pooler's own, and differs from that of the server.
     pooled = driver.info.backend_pid != pid
     address = platforms.Address(driver.info.host, driver.info.port, pooled)
@@ -153,11 +155,15 @@ def _read(connection: Connection, given: str | None) -> Seen:
         owners=frozenset(owner for (owner,) in rows(_SQL["owners"], tables.SCHEMA)),
         protected=schema_check.check_schema(introspection.read(connection)),
         in_recovery=in_recovery,
-        encrypted=tls[0][0] if tls else None,
+        # On the way to the server, or to the pooler or proxy before it.
+        encrypted=driver.pgconn.ssl_in_use,
+        checks_server=driver.info.get_parameters().get("sslmode", "").startswith("verify-"),
         is_local=_is_own(driver.info.hostaddr),
         pooled=pooled,
-        skew=skew,
-        round_trip=round_trip,
+        now=now,
+        # Of the moments at which the server may have answered, the one that fits its clock best.
+        own=min(max(start, now), end),
+        round_trip=(end - start).total_seconds(),
         around=around,
         platform=service,
         is_worker=queries.is_worker(connection),
@@ -201,24 +207,25 @@ def _is_own(address: str) -> bool:
 
 def _connection(seen: Seen) -> Iterator[Remark]:
     yield _say("pooled" if seen.pooled else "not_pooled")
-    if seen.encrypted is False and not seen.is_local and not seen.pooled:
-        yield _say("unencrypted")
-    if seen.encrypted is None:
-        yield _say("unknown_encryption")
-    if abs(seen.skew) > _SKEW_SECONDS:
-        yield _say("clock", seconds=abs(seen.skew), how="ahead of" if seen.skew > 0 else "behind")
+    if not seen.is_local and not (seen.encrypted and seen.checks_server):
+        yield _say("unchecked" if seen.encrypted else "unencrypted")
+    skew = abs((seen.now - seen.own).total_seconds())
+    key = "wrong_clock" if skew > _WRONG_SECONDS else "other_clock" if skew > _SKEW_SECONDS else "clock"
+    how = "ahead of" if seen.now > seen.own else "behind"
+    yield _say(key, server=time_text(seen.now), own=time_text(seen.own), seconds=skew, how=how)
     yield _say("far" if seen.round_trip > _FAR_SECONDS else "near", milliseconds=seen.round_trip * 1000)
 
 
 def _logging(seen: Seen) -> Iterator[Remark]:
     """Checks that the server's log gets no messages. A setting that the login may not see is not checked."""
     settings = seen.settings
+    if settings.get("log_parameter_max_length_on_error", "0") != "0":
+        yield _say("errors_logged")
     if settings.get("log_parameter_max_length") == "0":
         return
-    if (logged := settings.get("log_statement", "none")) in ("mod", "all"):
-        yield _say("logged", logged=logged)
-    elif settings.get("log_min_duration_statement", "-1") != "-1":
-        yield _say("slow_logged")
+    for name, (nothing, everything) in _SQL["logs"].items():
+        if (given := settings.get(name)) is not None and given not in nothing:
+            yield _say("logged" if given in everything else "some_logged", name=name, given=given)
 
 
 def _durability(seen: Seen) -> Iterator[Remark]:

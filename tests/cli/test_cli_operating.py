@@ -133,7 +133,15 @@ def test_the_doctor_finds_nothing_wrong_where_nothing_is(run: Run, store: cs.Sto
 @pytest.mark.one_server(_FAST)
 def test_the_doctor_names_a_log_that_gets_messages(run: Run, superuser: psycopg.Connection[Any], url: str) -> None:
     database = sa.make_url(url).database
-    for setting, state in (("log_statement = 'all'", "problem"), ("log_min_duration_statement = 500", "note")):
+    for setting, state in (
+        ("log_statement = 'all'", "problem"),
+        ("log_statement = 'mod'", "problem"),
+        ("log_min_duration_statement = 0", "problem"),
+        ("log_min_duration_statement = 500", "note"),
+        ("log_min_duration_sample = 500", "note"),
+        ("log_transaction_sample_rate = 0.5", "note"),
+        ("log_parameter_max_length_on_error = -1", "note"),
+    ):
         superuser.execute(f'ALTER DATABASE "{database}" SET {setting}')
         found = {check["name"]: check["state"] for check in run.json("doctor", code=int(state == "problem"))}
         assert found["logging"] == state

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from support.paths import SUPPORT
+from support.stepped_clock import stepped
 from support.superuser_edits import as_role
+from support.tls_proxy import behind_tls
 
 import compaction_store as cs
 from compaction_store import migrate
@@ -56,6 +60,52 @@ def test_a_session_that_keeps_an_old_snapshot_is_named(url: str, monkeypatch: py
 def test_what_a_login_may_not_see_is_said(login: str) -> None:
     [check] = found(login, "snapshots")
     assert (check.state, check.remedy) == ("note", "run doctor with a member of pg_monitor")
+
+
+def test_a_clock_that_differs_is_named_and_one_that_is_wrong_is_a_problem(url: str, superuser: Any) -> None:
+    step = stepped(superuser)
+
+    def clock() -> Remark:
+        [check] = [check for check in doctor.diagnose(url) if check.name == "clock"]
+        return check
+
+    assert clock().state == "ok"
+    for by, state, told in (
+        ("0.9 seconds", "ok", "agree to a second"),
+        ("20 seconds", "note", r"(19|20) s ahead of this machine's"),
+        ("-20 seconds", "note", r"20 s behind this machine's"),
+        ("2 hours", "problem", r"7,(199|200) s ahead of"),
+        ("-3 days", "problem", r"259,20\d s behind"),
+    ):
+        step(by)
+        check = clock()
+        assert (check.state, bool(re.search(told, check.what))) == (state, True), check.what
+        if state != "ok":
+            server, own = map(datetime.fromisoformat, re.findall(r"20[\d:.T-]+Z", check.what))
+            assert f"{abs((server - own).total_seconds()):,.0f} s" in check.what
+            assert "NTP" in (check.remedy or "")
+
+
+def test_a_connection_over_a_network_must_be_encrypted_and_to_the_right_server(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with behind_tls(url, tmp_path) as given:
+        address = sa.make_url(given)
+
+        def encryption(**query: str) -> list[tuple[str, str]]:
+            over = address.update_query_dict(query).render_as_string(hide_password=False)
+            return [(check.state, check.what) for check in found(over, "encryption")]
+
+        checked = {"sslmode": "verify-full", "sslrootcert": str(tmp_path / "authority.pem")}
+        # On this machine, all are fine.
+        for query in ({"sslmode": "disable"}, {}, {"sslmode": "require"}, checked):
+            assert encryption(**query) == []
+        monkeypatch.setattr(doctor, "_is_own", lambda _: False)
+        assert encryption(sslmode="disable") == [("problem", "messages cross the network unencrypted")]
+        for query in ({}, {"sslmode": "prefer"}, {"sslmode": "require"}):
+            [(state, what)] = encryption(**query)
+            assert (state, "nothing checks that it leads to your server" in what) == ("note", True)
+        assert encryption(**checked) == []
 
 
 @pytest.mark.alters_roles

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 from support.faces import Face, Faces
+from support.stepped_clock import stepped
 
 import compaction_store as cs
 from reliability.rigs.ground import Postgres, superuser
@@ -292,25 +293,8 @@ def test_an_idle_timeout_of_the_servers_is_not_noticed(
 
 
 @pytest.fixture
-def clock(superuser: psycopg.Connection[Any]) -> Any:
-    """Steps the clock of one database: what its functions call is put in the place of Postgres's own."""
-    name = superuser.info.dbname
-    superuser.execute("SET allow_system_table_mods = on")
-    superuser.execute("ALTER FUNCTION pg_catalog.clock_timestamp() RENAME TO unstepped_clock_timestamp")
-    superuser.execute(
-        "CREATE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS"
-        " $$ SELECT unstepped_clock_timestamp()"
-        " + coalesce(nullif(current_setting('rig.step', true), ''), '0')::interval $$"
-    )
-
-    def step(by: str) -> None:
-        superuser.execute(f"ALTER DATABASE {name} SET rig.step = '{by}'")
-        superuser.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND application_name = 'compaction-store'"
-        )
-
-    return step
+def clock(superuser: psycopg.Connection[Any]) -> Callable[[str], None]:
+    return stepped(superuser)
 
 
 def test_a_clock_that_steps_changes_no_order(store: Face, clock: Any) -> None:
