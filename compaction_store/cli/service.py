@@ -179,10 +179,13 @@ class ServiceState:
             yield from (*self.own(), *self._found)
 
     def _look(self) -> Iterator[Gauge]:
-        # Without a readable log, the time is missing, which a rule notices; the pages say why.
-        with suppress(InvalidCheckpoint, OSError):
-            if self.checkpoints is not None and (newest := self.checkpoints.last()) is not None:
-                yield "checkpoint_timestamp_seconds", {"origin": newest.origin}, newest.time.timestamp()
+        if self.checkpoints is not None:
+            newest = None
+            # A log that cannot be read is as bad as none, and the same rule notices it; the pages say why.
+            with suppress(InvalidCheckpoint, OSError):
+                newest = self.checkpoints.last()
+            origin, at = (newest.origin, newest.time.timestamp()) if newest else ("", 0)
+            yield "checkpoint_timestamp_seconds", {"origin": origin}, at
         is_up = self.is_ready()
         try:
             for tenant, reader in self.readers() if is_up else ():

@@ -7,56 +7,23 @@ import random
 import re
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import httpx
 import pytest
 from reliability.rigs.proxy import Proxy
 from support.agent_sessions import Session
 from support.paths import ROOT
-from support.scrapes import get, scraped
+from support.scrapes import Sample, get, scraped
 
 import compaction_store as cs
-from cli import services
-from cli.program import SECRET, Run, Running
-from cli.services import CALLBACKS, NAME, fill, until
+from cli.program import SECRET, Run
+from cli.services import NAME, fill, running, until
 from compaction_store.telemetry.prometheus import GAUGES
 
 _NOWHERE = "postgresql://postgres@127.0.0.1:1/postgres"
-_METRICS = ("--metrics", "127.0.0.1:0")
 _ASK = ("--window", "1000", "--strategy", "ladder:keep_recent=2", "--every", "0.2")
-
-
-class Service(NamedTuple):
-    """A command under way."""
-
-    process: Running
-    path: Path
-    metrics: str
-
-    @property
-    def said(self) -> str:
-        return self.path.read_text()
-
-    def lines(self) -> list[dict[str, Any]]:
-        return services.lines(self.said)
-
-    def served(self) -> str:
-        """Returns the address of the pages or of the API."""
-        return services.served(lambda: self.said)
-
-
-@contextmanager
-def running(run: Run, *arguments: str, **more: str) -> Iterator[Service]:
-    (run.folder / "ours.py").write_text(CALLBACKS)
-    with run.in_background(*arguments, *_METRICS, **more) as (process, path):
-        until(lambda: "/metrics" in path.read_text())
-        found = re.search(r"metrics at (http://127\.0\.0\.1:\d+)/metrics", path.read_text())
-        assert found is not None
-        yield Service(process, path, found[1])
 
 
 def test_a_worker_says_what_it_did_and_what_is_due(run: Run, store: cs.Store) -> None:
@@ -166,8 +133,13 @@ def test_the_newest_checkpoint_is_a_metric(run: Run) -> None:
     [made] = run.json("checkpoint", "log", "--key", "key", "--new-key", "example.org/audit")
     given = ("--checkpoints", "log", "--public-key", made["public_key"])
     with running(run, "serve", "--listen", "127.0.0.1:0", *given) as pages:
-        found = scraped(pages.metrics)
-        [sample] = [s for s in found.samples if s.name == "compaction_store_checkpoint_timestamp_seconds"]
+
+        def newest() -> Sample:
+            name = "compaction_store_checkpoint_timestamp_seconds"
+            [found] = [sample for sample in scraped(pages.metrics).samples if sample.name == name]
+            return found
+
+        sample = newest()
         assert sample.labels == {"origin": "example.org/audit/default"}
         assert 0 <= time.time() - sample.value < 3600
         # The rule for old checkpoints, as it is in the file: silent today, and an alarm in two days.
@@ -177,6 +149,14 @@ def test_the_newest_checkpoint_is_a_metric(run: Run) -> None:
         limit = int(found_rule[1]) * int(found_rule[2])
         assert not time.time() - sample.value > limit
         assert time.time() + 48 * 3600 - sample.value > limit
+        # A log that is gone, or that cannot be read, raises the same alarm.
+        log = run.folder / "log"
+        before = log.read_bytes()
+        for spoil in (log.unlink, partial(log.write_text, "no checkpoint\n")):
+            spoil()
+            until(lambda: newest() == Sample(sample.name, {"origin": ""}, 0))
+            log.write_bytes(before)
+            until(lambda: newest() == sample)
 
 
 def test_a_watcher_says_what_waits_on_disk(run: Run, url: str, tmp_path: Path) -> None:
@@ -195,6 +175,8 @@ def test_a_watcher_says_what_waits_on_disk(run: Run, url: str, tmp_path: Path) -
             assert get(f"{watcher.metrics}/readyz")[0] == 503
             assert get(f"{watcher.metrics}/healthz") == (200, "ok\n")
             assert scraped(watcher.metrics).of("compaction_store_database_up") == 0
+            watcher.process.kill(signal.SIGHUP)
+            assert get(f"{watcher.metrics}/healthz") == (200, "ok\n")
             watcher.process.kill(signal.SIGTERM)
             assert watcher.process.wait() == 0
 
