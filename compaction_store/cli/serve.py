@@ -29,7 +29,7 @@ from compaction_store.cli import choices, options, values
 from compaction_store.cli.bundles import REFUSED, misuse, option
 from compaction_store.cli.compact import STRATEGY, SUMMARIZER, Wait, leased
 from compaction_store.cli.options import BudgetOptions, Idle, PrintOptions, ServerOptions, TenantOptions
-from compaction_store.cli.output import Output, note, private
+from compaction_store.cli.output import Output, private
 from compaction_store.cli.service import ServiceOptions, ServiceState, beating, listening, parsed_address
 from compaction_store.cli.verify import LogFile, PublicKeys, open_log
 from compaction_store.errors import DatabaseError, MissingExtra, SchemaOutOfDate, own_text
@@ -45,7 +45,7 @@ _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _CONNECTIONS, _API_CONNECTIONS = 4, 16
 # For how many seconds a request may go on after SIGTERM.
-_GRACE = 20
+_GRACE, _STREAM_GRACE = 20, 2
 _READ_ONLY = {"default_transaction_read_only": "on", "statement_timeout": "20s"}
 
 
@@ -110,7 +110,8 @@ def serve(
             await web.warm_up(reader, connections=_CONNECTIONS)
             # Garbage collections then skip everything that exists now, which is most of the memory.
             gc.freeze()
-            await serve_app(service, app, listen, getattr(access, "path", ""), getattr(access, "token", None))
+            token = f"?token={access.token}" if isinstance(access, web.OneTimeToken) else ""
+            await serve_app(service, app, listen, getattr(access, "path", ""), f"/{token}")
 
     with db.reachable() as address, options.naming(db.tenant), service.running("serve") as telemetry:
         asyncio.run(run(address, telemetry))
@@ -139,9 +140,15 @@ def log_access_to(file: Path | None, service: ServiceOptions) -> None:
 
 
 async def serve_app(
-    service: ServiceOptions, app: Any, listen: str, path: str = "", token: str | None = None, **more: Any
+    service: ServiceOptions,
+    app: Any,
+    listen: str,
+    path: str = "",
+    page: str = "/",
+    option: str = "--listen",
+    **more: Any,
 ) -> None:
-    """Serves an ASGI application under a path, and prints its address. `more` are settings of uvicorn."""
+    """Serves an ASGI application under a path, and prints the address of a page. `more` are settings of uvicorn."""
     if find_spec("uvicorn") is None:
         raise MissingExtra("the web server", "web")
     import uvicorn
@@ -151,11 +158,11 @@ async def serve_app(
     if path:
         app = Starlette(routes=[Mount(path, app)])
     # Listen before the address is printed, because its reader may connect before uvicorn is ready.
-    listener, address = listening(listen, "--listen")
+    listener, address = listening(listen, option)
     with listener:
-        service.say(f"serving http://{address}{path}/{f'?token={token}' if token else ''}")
+        service.say(f"serving http://{address}{path}{page}")
         more |= {"log_config": None} if service.log == "json" else {}
-        more |= {"access_log": False, "server_header": False, "timeout_graceful_shutdown": _GRACE}
+        more = {"access_log": False, "server_header": False, "timeout_graceful_shutdown": _GRACE} | more
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", **more))
         service.stop = partial(setattr, server, "should_exit", True)
         server.handle_exit = service.handle  # type: ignore[assignment]
@@ -176,35 +183,38 @@ def mcp(
     max_tokens: int = option("--max-tokens N", default=4000, min=500),
     as_login: bool = option("--as-login", default=False),
     *,
+    service: ServiceOptions,
     db: TenantOptions,
 ) -> None:
-    from compaction_store.store import AsyncReader
+    from compaction_store.store import AsyncReader, Reader
 
-    host, port = ("127.0.0.1", 0) if http is None else parsed_address(http, "--http")
+    host, _ = ("127.0.0.1", 0) if http is None else parsed_address(http, "--http")
     if not os.environ.get(_TOKEN) and host not in _LOOPBACK:
         raise misuse(f"must be on 127.0.0.1 unless ${_TOKEN} is set, not {host!r}", "--http")
     # Imported here, because the import is slow and needs an extra.
     from compaction_store.adapters import mcp as adapter
 
-    role = None if as_login else AUDITOR
-
-    async def serve(address: str) -> None:
-        async with AsyncReader.open(address, tenant=db.tenant, pool_size=4, role=role) as reader:
+    async def run(address: str, telemetry: Telemetry | None) -> None:
+        reading: dict[str, Any] = {"tenant": db.tenant, "role": None if as_login else AUDITOR}
+        async with (
+            AsyncReader.open(address, pool_size=_CONNECTIONS, telemetry=telemetry, **reading) as reader,
+            AsyncExitStack() as stack,
+        ):
+            if telemetry is not None:
+                state = ServiceState(stack.enter_context(Reader.open(address, pool_size=1, **reading)), reader)
+                service.answer(state.gauges, state.is_ready, beating())
             served = adapter.McpTools(reader, thread_id=thread, max_tokens=max_tokens)
-            await (adapter.run_stdio(served) if http is None else _serve_http(adapter, served, host, port))
+            if http is None:
+                await adapter.run_stdio(served)
+                return
+            if not (token := os.environ.get(_TOKEN)):
+                service.say(f"the token of this server: {(token := secrets.token_urlsafe(24))}")
+            app = adapter.http_app(served, token, host=host)
+            # Clients keep streams open, which only this ends, and an answer that is cut off can be asked for again.
+            await serve_app(service, app, http, page="/mcp", option="--http", timeout_graceful_shutdown=_STREAM_GRACE)
 
-    with db.reachable() as address:
-        asyncio.run(serve(address))
-
-
-async def _serve_http(adapter: Any, served: Any, host: str, port: int) -> None:
-    import uvicorn
-
-    if not (token := os.environ.get(_TOKEN)):
-        note(f"the token of this server: {(token := secrets.token_urlsafe(24))}")
-    config = uvicorn.Config(adapter.http_app(served, token, host=host), host=host, port=port, log_level="warning")
-    note(f"serving http://{host}:{port}/mcp")
-    await uvicorn.Server(config).serve()
+    with db.reachable() as address, service.running("mcp") as telemetry:
+        asyncio.run(run(address, telemetry))
 
 
 def api(

@@ -6,11 +6,11 @@ import asyncio
 import json
 import os
 import re
-import socket
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx2
@@ -22,6 +22,7 @@ from support.later_releases import change_views
 from support.superuser_edits import unlock
 
 from compaction_store import AsyncReader, InvalidInput, Store, tokens
+from compaction_store import __version__ as version
 from compaction_store.adapters.mcp import McpTools, server
 
 SAID = "The parcel for Chur is in hall seven."
@@ -246,44 +247,75 @@ def test_over_stdio_it_reads_as_the_auditor(url: str, stored: Store) -> None:
     asyncio.run(check())
 
 
+@contextmanager
+def over_http(url: str, *more: str) -> Iterator[tuple[subprocess.Popen[str], str, list[str]]]:
+    """Yields a server with the token `open-sesame`, its address, and what it had said until it had that."""
+    command = (sys.executable, "-m", "compaction_store", "mcp", "--url", url, "--http", "127.0.0.1:0", *more)
+    environment = ENVIRONMENT | {"COMPACTION_STORE_MCP_TOKEN": "open-sesame"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr is not None
+    said = []
+    try:
+        for line in process.stderr:
+            said.append(line)
+            if (serving := re.search(r'serving ([^\s"]+)', line)) is not None:
+                break
+        assert serving is not None, said
+        yield process, serving[1], said
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stderr.close()
+
+
+@asynccontextmanager
+async def client_over_http(address: str) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers={"authorization": "Bearer open-sesame"}) as http,
+        Client(streamable_http_client(address, http_client=http)) as client,
+    ):
+        yield client
+
+
 @pytest.mark.usefixtures("stored")
 def test_over_http_it_wants_the_token(url: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        (sys.executable, "-m", "compaction_store", "mcp", "--url", url, "--http", f"127.0.0.1:{port}"),
-        stderr=subprocess.PIPE, text=True, env=ENVIRONMENT | {"COMPACTION_STORE_MCP_TOKEN": "open-sesame"},
-    )  # fmt: skip
-
     async def check(address: str) -> None:
         async with httpx2.AsyncClient() as plain:
             for headers in ({}, {"authorization": "Bearer wrong"}):
-                for _ in range(100):
-                    try:
-                        answer = await plain.post(address, json={}, headers=headers)
-                        break
-                    except httpx2.ConnectError:
-                        await asyncio.sleep(0.1)
-                assert answer.status_code == 401
+                assert (await plain.post(address, json={}, headers=headers)).status_code == 401
             foreign = {"authorization": "Bearer open-sesame", "host": "evil.example"}
             assert (await plain.post(address, json={}, headers=foreign)).status_code in {403, 421}
-        async with (
-            httpx2.AsyncClient(headers={"authorization": "Bearer open-sesame"}) as http,
-            Client(streamable_http_client(address, http_client=http)) as client,
-        ):
+        async with client_over_http(address) as client:
             await all_is_answered(client)
 
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if (serving := re.search(r"serving (\S+)", line)) is not None:
-                break
-        assert serving is not None
-        asyncio.run(check(serving[1]))
-    finally:
-        process.terminate()
-        process.wait(10)
-        process.stderr.close()  # type: ignore[union-attr]
+    with over_http(url) as (_, address, said):
+        asyncio.run(check(address))
+        assert "open-sesame" not in "".join(said)
+
+
+@pytest.mark.usefixtures("stored")
+def test_over_http_it_says_how_it_is_and_ends_at_a_signal_although_a_client_is_connected(url: str) -> None:
+    def get(address: str, page: str) -> str:
+        return httpx2.get(f"{address}/{page}", timeout=30).text
+
+    async def check(process: subprocess.Popen[str], address: str, metrics: str) -> None:
+        async with client_over_http(address) as client:
+            await called(client, "explain_message", thread_id="parcels", seq=1)
+            assert (get(metrics, "healthz"), get(metrics, "readyz")) == ("ok\n", "ready\n")
+            said = get(metrics, "metrics")
+            assert f'compaction_store_info{{version="{version}",command="mcp"}} 1' in said
+            assert "compaction_store_database_up{} 1" in said
+            assert "compaction_store_operation_duration_seconds_count{" in said
+            process.send_signal(signal.SIGHUP)
+            assert get(metrics, "healthz") == "ok\n"
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 60) == 0
+
+    with over_http(url, "--metrics", "127.0.0.1:0", "--log", "json") as (process, address, said):
+        lines = [json.loads(line) for line in said]
+        assert {(line["level"], line["logger"]) for line in lines} == {("info", "compaction_store.mcp")}
+        [metrics] = re.findall(r"metrics at (http://\S+)/metrics", "\n".join(line["message"] for line in lines))
+        asyncio.run(check(process, address, metrics))
 
 
 def test_a_thread_whose_view_a_newer_release_has_changed_is_not_shown(
