@@ -158,8 +158,16 @@ def explain(
     place = values.span(now.seq, now.end_seq)
     in_view = "the message itself" if now.kind is None else f"{values.who(now)}, for seqs {place}"
     facts += _receipt(found, {"tools": tools, "system": system})
+    said = [(record.number, _parts(record, seq)) for record in found.records]
+    facts += [("summarized", f"in {', '.join(names)} of record {which}") for which, names in said if names]
     out.facts({}, [*facts, ("in the view", in_view)])
     out.rows(_RECORDS, ((values.compaction(r), values.record_cells(r)) for r in found.records), "no record covers it")
+
+
+def _parts(record: Compaction, seq: int) -> list[str]:
+    """Returns the names of the parts of a state summary that have a line of a message."""
+    state: Mapping[Any, Any] = record.parts or {}
+    return [name for name, found in state.items() if any(seq in each.seqs for each in found)]
 
 
 def _appended(found: Explanation) -> Iterator[tuple[str, str]]:

@@ -65,7 +65,7 @@ def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
     if covered := value.failed_before:
         found["failed_before"] = [{key: each.get(key) for key in ("type", "summarizer", "model")} for each in covered]
     if not text:
-        del found["body"]
+        del found["body"], found["parts"]
         # The parameters of a request may include the system prompt, which is content.
         found["settings"] = value.settings and {key: part for key, part in value.settings.items() if key != "system"}
     return found

@@ -344,6 +344,7 @@ def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
     facts["usage"] = encoded(record.usage) if record.usage else None
     facts["duration"] = None if record.duration is None else f"{record.duration:.3g} s"
     facts["summary"] = "only the provider can read it" if record.unreadable else None
+    facts["parts"] = ", ".join(f"{len(found)} {name}" for name, found in (record.parts or {}).items())
     facts["includes"] = ", ".join(f"compaction {number}" for number in inside)
     head = f"compaction {record.number} of thread {named(record.thread_id)}"
     if record.start_seq is not None:

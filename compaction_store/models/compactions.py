@@ -109,7 +109,7 @@ class Compaction(AsDict):
     thread_uid: UUID
     unknown_pos: int | None = None
     fault: str | None = None
-    _derived: ClassVar = ("status", "authority", "summarizer", "settings", "usage", "duration", "unreadable")
+    _derived: ClassVar = ("status", "authority", "summarizer", "settings", "usage", "duration", "unreadable", "parts")
 
     def __repr__(self) -> str:
         span = "" if self.start_seq is None else f" of seqs {self.start_seq} to {self.end_seq}"

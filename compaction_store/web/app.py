@@ -24,6 +24,7 @@ from compaction_store.checkpoints import CheckpointLog
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.models import LEVELS, Thread, vocabulary
 from compaction_store.models.record_filters import FILTERS
+from compaction_store.models.state import PARTS
 from compaction_store.store import AsyncReader, AsyncStore
 from compaction_store.store.threads import impatient, pinned
 
@@ -148,7 +149,7 @@ class _AuditPages:
             "parts_of": lambda payload: parts(payload, CUT) if self._content else ([], 0),
             "described": partial(described, content=self._content), "without_text": without_text,
             "has_checkpoints": self._checkpoints is not None, "reviews": self._reviews is not None,
-            "filters_of_records": FILTERS, "vocabulary": vocabulary, "most_drawn": MOST_DRAWN,
+            "filters_of_records": FILTERS, "state_parts": PARTS, "vocabulary": vocabulary, "most_drawn": MOST_DRAWN,
             "csv": partial(safe_text.as_csv, self._tenant), "commands": safe_text,
         }  # fmt: skip
         # Compile all templates now, so that no request has to.

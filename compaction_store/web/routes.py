@@ -29,6 +29,7 @@ from compaction_store.compaction.plan import CompactionRun
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Appended, Compaction, Message, Report, Thread
 from compaction_store.models.record_filters import FILTERS, Filter, RecordFilters
+from compaction_store.models.state import State, StateLine
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store import AsyncStore
 
@@ -305,6 +306,8 @@ def _given(hint: Any) -> Any:
         return Union[tuple(map(_given, parts))]  # noqa: UP007 — the members are computed
     if origin in (tuple, list, frozenset):
         return list[_given(parts[0])]  # type: ignore[misc]
+    if hint is State:
+        return dict[str, list[_model_of(StateLine)]]  # type: ignore[misc]
     if hint is bytes:
         return Annotated[str, Field(pattern="^([0-9a-f]{2})*$")]
     if hint is Exception:

@@ -8,6 +8,7 @@ from typing import Any
 
 import compaction_store as cs
 from cli.program import SECRET, THREAD, Run
+from compaction_store.models.state import State, StateLine
 
 
 def test_threads_are_listed_by_name_with_where_they_stand(run: Run, filled: cs.Store) -> None:
@@ -130,6 +131,27 @@ def test_a_record_is_shown_beside_its_originals(run: Run, filled: cs.Store) -> N
     rejected = run("show", THREAD, "3", "--table").stdout
     assert "NotSmaller" in rejected
     assert "compaction 9" in run("show", THREAD, "9", code=1).stderr
+
+
+def test_the_parts_of_a_summary_are_data(run: Run, store: cs.Store) -> None:
+    state = State({"task": [StateLine(f"Mend {SECRET}", (1,))], "todos": [StateLine("test it", (2, 3))]})
+    store.append("t", [{"role": "user", "content": "It is long and says nothing. " * 60}] * 5)
+    made = cs.Summary(state.text, coverage=state.coverage)
+    [record] = store.compact("t", lambda ctx: ctx.compact(1, 4, made)).records
+    parts = {"task": [{"text": f"Mend {SECRET}", "seqs": [1]}], "todos": [{"text": "test it", "seqs": [2, 3]}]}
+    assert record.as_dict()["parts"] == parts
+    assert run.json("show", "t", "1")[0]["compaction"]["parts"] == parts
+    assert run.json("compactions", "t", "--text")[0]["parts"] == parts
+    assert run.json("explain", "t", "2", "--text")[0]["records"][0]["parts"] == parts
+    assert run.json("tree", "t", "1", "--text")[0]["records"][0]["parts"] == parts
+    assert store.audit.explain("t", 2).records[0].parts == state
+    for verb in ("compactions", "explain"):
+        words = [verb, "t", *(["2"] if verb == "explain" else [])]
+        assert SECRET not in run(*words, "--json").stdout
+        assert '"parts"' not in run(*words, "--json").stdout
+    assert "1 task, 1 todos" in run("show", "t", "1", "--table").stdout
+    assert "in todos of record 1" in run("explain", "t", "2", "--table").stdout
+    assert "of record 1" not in run("explain", "t", "4", "--table").stdout
 
 
 def test_a_message_is_explained(run: Run, filled: cs.Store) -> None:
