@@ -9,9 +9,10 @@ from functools import partial
 from math import comb
 from typing import TYPE_CHECKING, Any, Literal
 
+from compaction_store.arguments import LOG
 from compaction_store.jsonable import AsDict
 from compaction_store.models import Compaction, Verdict
-from compaction_store.models.vocabulary import NO_ATTEMPTS, OUTCOMES
+from compaction_store.models.vocabulary import JUDGEMENTS, NO_ATTEMPTS, OUTCOMES
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         Finding,
         Message,
         Payload,
+        Report,
         Thread,
     )
 
@@ -40,6 +42,19 @@ MESSAGE_PAGE = 100_000
 
 class OutOfTime(Exception):
     """Ends a search: raised by an iterator in place of its next row."""
+
+
+@dataclass
+class Tally(AsDict):
+    """The threads that a verification of all threads has read, and the number of its findings."""
+
+    threads: int = 0
+    findings: int = 0
+
+    def add(self, report: Report) -> None:
+        # A log is no thread of the tenant: a tenant that has nothing else is empty.
+        self.threads += report.thread_uid is not None and report.thread_id != LOG
+        self.findings += len(report.findings)
 
 
 @dataclass(frozen=True)

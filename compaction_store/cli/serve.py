@@ -93,7 +93,8 @@ def serve(
     async def run(address: str, telemetry: Telemetry | None) -> None:
         reading: dict[str, Any] = {"tenant": db.tenant, "role": None if as_login else AUDITOR, "settings": _READ_ONLY}
         async with AsyncExitStack() as stack:
-            opening = AsyncReader.open(address, pool_size=_CONNECTIONS, telemetry=telemetry, **reading)
+            # A verification of all threads has one more connection, so that it holds up no page.
+            opening = AsyncReader.open(address, pool_size=_CONNECTIONS + review, telemetry=telemetry, **reading)
             reader = await stack.enter_async_context(opening)
             if telemetry is not None:
                 ready = stack.enter_context(Reader.open(address, pool_size=1, **reading))
@@ -156,7 +157,8 @@ async def serve_app(
     from starlette.routing import Mount
 
     if path:
-        app = Starlette(routes=[Mount(path, app)])
+        # What a mounted application runs beside its requests ends with the server.
+        app = Starlette(routes=[Mount(path, app)], lifespan=app.router.lifespan_context)
     # Listen before the address is printed, because its reader may connect before uvicorn is ready.
     listener, address = listening(listen, option)
     with listener:

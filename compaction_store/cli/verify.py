@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import typer
 
-from compaction_store.arguments import LOG
+from compaction_store.audit.facts import Tally
 from compaction_store.audit.safe_text import named
 from compaction_store.checkpoints.removals import Removal
 from compaction_store.cli import values
@@ -132,11 +132,9 @@ def _threads(
     is_whole = not verification.names and not verification.after
     with db.store() if is_whole else db.reader() as store, ProgressBar("verify", unit) as progress:
         for name, its in db.readers(store):
-            start, threads, found = time.monotonic(), 0, 0
+            start, tally = time.monotonic(), Tally()
             for report in verification.reports(its, progress):
-                # A log is no thread of the tenant: a tenant that has nothing else is empty.
-                threads += report.thread_uid is not None and report.thread_id != LOG
-                found += len(report.findings)
+                tally.add(report)
                 is_schema = report.thread_uid is None and report.level == "schema"
                 if is_schema and has_schema:
                     # All tenants share one schema, so show its report once.
@@ -145,11 +143,11 @@ def _threads(
                 has_schema = has_schema or is_schema
                 if report.findings or not findings_only:
                     _show(out, report, tenant=None if is_schema or not all_tenants else name)
-            count, findings = count + threads, findings + found
-            if is_whole and threads:
+            count, findings = count + tally.threads, findings + tally.findings
+            if is_whole and tally.threads:
                 last = None if verification.log is None else verification.log.last()
                 cast("Store", its).audit.record_verification(
-                    level=verification.level, threads=threads, findings=found,
+                    level=verification.level, **tally.as_dict(),
                     seconds=round(time.monotonic() - start, 3), checkpoint=None if last is None else last.digest,
                 )  # fmt: skip
     unit = "" if verification.names and len(verification.names) == 1 else "thread"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -41,7 +42,8 @@ except ImportError as error:
 
 from compaction_store.web.access import Access, FormTokens, Guard, answer_to, form, log_access, log_failure
 from compaction_store.web.caches import Alarms, CachedOverview, ChartCache, Verifications
-from compaction_store.web.routes import PARAMETERS, SAMPLE, SAMPLE_FILTERS, VERDICT, Parameters, as_object, exact
+from compaction_store.web.job import VerificationJob
+from compaction_store.web.routes import FORMS, PARAMETERS, SAMPLE, SAMPLE_FILTERS, Parameters, as_object, exact
 
 if TYPE_CHECKING:
     from compaction_store.evaluation import Prices
@@ -52,11 +54,13 @@ _TIMES = ("since", "until")
 # After so many seconds without a connection, a page says that the database is away.
 _PATIENCE = 2.0
 # Addresses that have no alarms, because they are no pages.
-_WITHOUT_ALARMS = ("/chart.svg", "/download", "/icon.svg", "/style.css", VERDICT)
+_WITHOUT_ALARMS = ("/chart.svg", "/download", "/icon.svg", "/style.css", *FORMS)
 # The forms in which a thread can be downloaded. Each is the suffix of the file.
 _FORMS = ("jsonl", "bundle.jsonl")
 # The largest thread that the pages verify, in entries. Larger threads are verified on the command line.
 _MOST_VERIFIED = 20_000
+# For so many seconds, a reader waits for the end of a verification of all threads. A small tenant needs no more.
+_SOON = 1.0
 # The longest search in seconds. Longer searches are run on the command line.
 _LONGEST_SEARCH = 10.0
 
@@ -98,23 +102,32 @@ def audit_app(
     they show the newest checkpoint, and are red if the store lacks threads that it has. A tenant without threads makes
     them red too, unless `allow_empty` is true.
 
-    With `reviews`, readers can record verdicts on compaction records. `reviews` is the store that writes them; open it
-    with the role `compaction_store_reviewer`, which can write nothing else. Without `reviews`, nothing can be written.
+    With `reviews`, readers can record verdicts on compaction records, and verify all threads; the result is recorded.
+    `reviews` is the store that writes both; open it with the role `compaction_store_reviewer`, which can write nothing
+    else. Without `reviews`, nothing can be written. A verification uses one connection of `reader` at a time, and stops
+    when the application is shut down.
     """
     if reviews is not None and not content:
         raise errors.InvalidInput("reviews must be None if content is False: nobody can judge words that are not shown")
-    reader = impatient(reader, _PATIENCE)
+    patient, reader = reader, impatient(reader, _PATIENCE)
     alarms = Alarms(reader, tenant, checkpoints, allow_empty=allow_empty)
-    pages = _AuditPages(reader, tenant, content, budget, prices, checkpoints, reviews, alarms)
-    forms = (VERDICT,) if reviews is not None else ()
-    routes = [Route(path, pages.page(path)) for path in PARAMETERS if path != VERDICT]
+    job = None if reviews is None else VerificationJob(patient, reviews, checkpoints, alarms)
+    pages = _AuditPages(reader, tenant, content, budget, prices, checkpoints, reviews, alarms, job)
+    forms = FORMS if reviews is not None else ()
+    routes = [Route(path, pages.page(path)) for path in PARAMETERS if path not in FORMS]
     routes += [Route(path, pages.page(path), methods=["POST"]) for path in forms]
     guard = Middleware(Guard, access=access, hosts=tuple(hosts), forms=forms)
 
     async def nowhere(request: Request, _: Exception) -> Response:
         return await pages.missing(request)
 
-    return Starlette(routes=routes, middleware=[guard], exception_handlers={404: nowhere})
+    @asynccontextmanager
+    async def running(_: Starlette) -> AsyncIterator[None]:
+        yield
+        if job is not None:
+            await job.stop()
+
+    return Starlette(routes=routes, middleware=[guard], exception_handlers={404: nowhere}, lifespan=running)
 
 
 async def _entry_lines(reader: AsyncReader, found: Thread) -> AsyncIterator[str]:
@@ -135,6 +148,7 @@ class _AuditPages:
     _checkpoints: CheckpointLog | None
     _reviews: AsyncStore | None
     _alarms: Alarms
+    _job: VerificationJob | None
 
     def __post_init__(self) -> None:
         self._form_tokens = FormTokens()
@@ -269,18 +283,28 @@ class _AuditPages:
         }  # fmt: skip
         return await self._html(request, "record.html", more, found)
 
-    async def verdict(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — the form has the parameters
-        """Writes the verdict of a submitted form, and redirects to the sample or to the record."""
-        assert self._reviews is not None  # noqa: S101 — without reviews, this page has no route
-        reader: str = request.scope["reader"]
+    async def _form(self, request: Request) -> dict[str, str]:
+        """Returns the fields of a form that was shown to this reader."""
         try:
             given = await form(request)
         except ValueError as error:
             raise errors.InvalidInput(str(error)) from None
-        if not self._form_tokens.is_right(reader, given.get("token", "")):
-            return await self._error(
-                request, 403, "Not allowed", "the form does not come from a page that was shown to you; open it again"
-            )
+        if not self._form_tokens.is_right(request.scope["reader"], given.get("token", "")):
+            raise errors.PermissionDenied("the form does not come from a page that was shown to you; open it again")
+        return given
+
+    async def verify(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — the form has the parameters
+        """Starts the verification of all threads, or joins the one that runs."""
+        assert self._job is not None  # noqa: S101 — without reviews, this page has no route
+        level: Any = (await self._form(request)).get("level", "")
+        await self._job.join(level, request, _SOON)
+        log_access(request, "verify", level=level)
+        return RedirectResponse(f"{request.scope.get('root_path', '')}/integrity#all-threads", status_code=303)
+
+    async def verdict(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — the form has the parameters
+        """Writes the verdict of a submitted form, and redirects to the sample or to the record."""
+        assert self._reviews is not None  # noqa: S101 — without reviews, this page has no route
+        given = await self._form(request)
         name, number = exact(given, "id"), given.get("number", "")
         if not (number.isascii() and number.isdecimal() and len(number) < 16):  # noqa: PLR2004
             raise errors.InvalidInput("number must be an integer >= 1")
@@ -295,7 +319,7 @@ class _AuditPages:
         try:
             await reviews.audit.review(
                 name, int(number), cast("Any", given.get("verdict", "")), note=given.get("note", "").strip() or None,
-                sample=sample, actor=reader,
+                sample=sample, actor=request.scope["reader"],
             )  # fmt: skip
         except errors.ThreadErased:
             what = f"the thread {name!r} was erased after the form was shown: no verdict was recorded"
@@ -408,7 +432,7 @@ class _AuditPages:
         more = {
             "thread": thread, "report": report, "newest": newest, "now": datetime.now(UTC), "id": name,
             "most": _MOST_VERIFIED, "level": chosen, "levels": LEVELS, "verified": self._verified.newest_first,
-            "stored": self._alarms, "keys": self._checkpoints.keys if self._checkpoints else (),
+            "stored": self._alarms, "job": self._job, "keys": self._checkpoints.keys if self._checkpoints else (),
         }  # fmt: skip
         return await self._html(request, "integrity.html", more)
 

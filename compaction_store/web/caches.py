@@ -180,6 +180,13 @@ class Alarms:
         if self._running is not None and (wait or not self._next):
             await asyncio.shield(self._running)
 
+    async def again(self) -> None:
+        """Finds the reasons anew, because something has changed."""
+        if self._running is not None:
+            await asyncio.shield(self._running)
+        self._next = 0.0
+        await self.look(wait=True)
+
     async def _look(self) -> None:
         start = time.monotonic()
         try:

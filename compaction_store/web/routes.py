@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -30,35 +30,20 @@ from compaction_store.errors import InvalidInput
 from compaction_store.models import Appended, Compaction, Message, Report, Thread
 from compaction_store.models.record_filters import FILTERS, Filter, RecordFilters
 from compaction_store.models.state import State, StateLine
+from compaction_store.module_data import ModuleData
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store import AsyncStore
 
+_DATA: dict[str, Any] = ModuleData(__file__).values
 #: The filters of a sample, and all parameters of its page.
 SAMPLE_FILTERS = tuple(row.name for row in FILTERS.values() if row.is_of_samples)
 SAMPLE = ("seed", "count", *SAMPLE_FILTERS)
-VERDICT = "/verdict"
-#: The query parameters of each page.
+_MORE: dict[str, Iterable[str]] = {"/records": FILTERS, "/sample": SAMPLE}
+#: The query parameters of each page. The forms, which are sent with POST, have none.
 PARAMETERS: dict[str, tuple[str, ...]] = {
-    "/": ("token",),
-    "/threads": ("after",),
-    "/thread": ("id", "at", "seq"),
-    "/view": ("id", "at", "beside", "from", "all"),
-    "/record": ("id", "number", "after", "sample", "place"),
-    "/message": ("id", "seq", "part"),
-    "/reply": ("id", "seq", "from"),
-    "/records": ("id", *FILTERS, "after_id", "after", "costs"),
-    "/search": ("q", "id", "after"),
-    "/erasures": ("id", "kind", "actor", "since", "until", "after_id", "after"),
-    "/certificate": ("id", "pos"),
-    "/integrity": ("id", "level"),
-    "/whole": ("id", "pos", "number", "seq", "part"),
-    "/sample": (*SAMPLE, "next"),
-    "/chart.svg": ("id",),
-    "/style.css": (),
-    "/icon.svg": (),
-    "/download": ("id", "form"),
-    VERDICT: (),
+    page: (*names.split(), *_MORE.get(page, ())) for page, names in _DATA["parameters"].items()
 }
+FORMS: tuple[str, ...] = tuple(_DATA["forms"])
 _MOST_DIGITS = 15
 _PERCENT = "_percent"
 
