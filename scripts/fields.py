@@ -125,6 +125,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "since": "When the run took the lease.",
         "until": "When the lease ends unless it is renewed.",
         "run_id": "The id of the run, which its records will have.",
+        "expired": "Whether the lease has ended, because the process of the run died.",
     },
     "Event": {
         "kind": _one_of(EVENT_KINDS) + _MORE,

@@ -12,7 +12,7 @@ from typing import Any
 
 from compaction_store.jsonable import AsDict
 from compaction_store.messages.parts import PartType, body_of, walk
-from compaction_store.models import Compaction, Event, Payload, Verdict
+from compaction_store.models import Compaction, Event, Lease, Payload, Verdict
 from compaction_store.models.messages import is_erased
 from compaction_store.models.vocabulary import EventKind
 from compaction_store.tokens.message_text import read
@@ -25,6 +25,15 @@ _JSON = re.compile(r"(call: [^(]*\(|result: |error: |)([\[{].*[\]}])(\)?)", re.D
 _LONGEST_HEAD, _MOST_PARTS = 80, 50
 #: The kinds of events that say whether a thread is on hold or retained.
 KEEPING: tuple[EventKind, ...] = ("hold", "release", "retention")
+_Moment = Callable[[datetime], str]
+#: The columns of a list of leases, after that of the thread.
+LEASES: dict[str, Callable[[Lease, _Moment], str]] = {
+    "actor": lambda lease, _: lease.actor or "",
+    "since": lambda lease, moment: moment(lease.since),
+    "until": lambda lease, moment: moment(lease.until),
+    "state": lambda lease, _: "expired" if lease.expired else "running",
+    "run": lambda lease, _: str(lease.run_id),
+}
 
 
 def said(payload: Payload | None) -> str:

@@ -102,17 +102,23 @@ def due(of: BudgetOptions, limit: _Limit = None, idle: Idle = 0.0, *, call: Tena
         )  # fmt: skip
 
 
-def leases(of: BudgetOptions, *, call: TenantsListOptions) -> None:
-    out, budget = call.output(), of.budget()
+def leases(
+    window: options.Window = None,
+    reserve: options.Reserve = 0,
+    trigger: options.Trigger = "0.8",
+    target: options.Target = "0.5",
+    *,
+    call: TenantsListOptions,
+) -> None:
+    out, budget = call.output(), options.budget(window, reserve, trigger, target)
     with call.reader() as store:
         found = [([name] * call.all_tenants, one) for name, its in call.readers(store) for one in its.leases(budget)]
-    heads = ["actor", "since", "until", "run"]
     out.rows(
-        [*([Column("tenant", fold=True)] * call.all_tenants), Column("thread", fold=True), *heads],
+        [*([Column("tenant", fold=True)] * call.all_tenants), Column("thread", fold=True), *words.LEASES],
         (
             (
                 values.of_tenant(tenant) | one.as_dict(),
-                [*tenant, one.thread_id, one.actor or "", moment(one.since), moment(one.until), str(one.run_id)],
+                [*tenant, one.thread_id, *(cell(one, moment) for cell in words.LEASES.values())],
             )
             for tenant, one in found
         ),

@@ -63,7 +63,8 @@ class Thread(AsDict):
 class Lease(AsDict):
     """A compaction of a thread that is under way: who runs it, since when, and until when its lease lasts.
 
-    The lease is renewed while the run lives. If its process was killed, another run can begin when the lease ends.
+    The lease is renewed while the run lives. If its process was killed, the lease is `expired` at its end, and another
+    run can begin.
     """
 
     thread_id: str
@@ -71,6 +72,7 @@ class Lease(AsDict):
     since: datetime
     until: datetime
     run_id: UUID
+    expired: bool
 
 
 @dataclass(frozen=True, slots=True)

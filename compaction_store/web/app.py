@@ -20,7 +20,7 @@ from compaction_store.audit._async import overview, records, threads
 from compaction_store.audit.facts import MOST_DRAWN, ROWS, OutOfTime
 from compaction_store.audit.marks import ShownMessage, element_texts
 from compaction_store.audit.safe_text import CUT
-from compaction_store.audit.words import described, parts, without_text
+from compaction_store.audit.words import LEASES, described, parts, without_text
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.models import LEVELS, Thread, vocabulary
@@ -234,6 +234,11 @@ class _AuditPages:
         after = asked.optional("after") or ""
         found = await threads.thread_list(self._reader, after, self._budget)
         return await self._html(request, "threads.html", {"after": after}, found)
+
+    async def leases(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — as all pages
+        short = self._templates.filters["brief_moment"]
+        more = {"leases": await self._reader.leases(), "columns": LEASES, "short": short}
+        return await self._html(request, "leases.html", more)
 
     async def thread(self, request: Request, asked: Parameters) -> Response:
         name = asked.text("id")

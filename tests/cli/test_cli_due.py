@@ -6,6 +6,8 @@ import csv
 import json
 from typing import Any
 
+import psycopg
+
 import compaction_store as cs
 from cli.program import SECRET, Run
 
@@ -66,7 +68,27 @@ def test_a_run_is_in_the_list_of_leases_and_not_in_that_of_due_threads(run: Run,
     assert run("leases", *_WINDOW, "--table").stdout.strip() == "no thread of tenant 'default' is being compacted"
 
 
+def test_without_a_window_all_leases_are_listed_with_the_expired_ones(
+    run: Run, store: cs.Store, superuser: psycopg.Connection[Any]
+) -> None:
+    store.append("small", {"role": "user", "content": "hi"})
+    # As a run does that is killed at once.
+    superuser.execute("SELECT compaction_store.lease(NULL, 'default', 'small', gen_random_uuid(), 3600, 'nightly')")
+    [lease] = _listed(run, "leases")
+    assert (lease["thread_id"], lease["actor"], lease["expired"]) == ("small", "nightly", False)
+    assert _listed(run, "leases", *_WINDOW) == []
+    superuser.execute(
+        "UPDATE compaction_store.heads SET lease_until = now() - interval '1 h' WHERE lease_run IS NOT NULL"
+    )
+    [lease] = _listed(run, "leases")
+    assert lease["expired"] is True
+    assert "expired" in run("leases", "--table").stdout
+    store.compact("small", lambda _: None, budget=cs.TokenBudget(1000), force=True)
+    assert _listed(run, "leases") == []
+
+
 def test_a_wrong_budget_is_refused(run: Run) -> None:
+    assert "--window" in run("due", code=2).stderr
+    assert "needs --window" in run("leases", "--trigger", "0.5", code=2).stderr
     for verb in ("due", "leases"):
-        assert "--window" in run(verb, code=2).stderr
         assert "--trigger" in run(verb, *_WINDOW, "--trigger", "most", code=2).stderr

@@ -282,10 +282,12 @@ def _due_row(row: Sequence[Any]) -> DueRow:
     return DueRow(thread, coarse, [ReportedRow._make(reported)] if any(value is not None for value in reported) else [])
 
 
-def leases(connection: Connection, tenant: str, trigger: int, limit: int) -> list[Lease]:
-    """Returns the runs that compact a thread whose view has more than `trigger` tokens, the oldest first."""
-    given = {"tenant": tenant, "coarse": trigger >> 14, "trigger": trigger, "limit": limit}
-    return [Lease(*row) for row in select_of(connection, tenant, _SQL["leases"], given)]
+def leases(connection: Connection, tenant: str, trigger: int | None, limit: int) -> list[Lease]:
+    """Returns the runs that compact a thread whose view has more than `trigger` tokens, or all, the oldest first."""
+    given = {"tenant": tenant, "limit": limit}
+    given |= {} if trigger is None else {"coarse": trigger >> 14, "trigger": trigger}
+    statement = _SQL["leases"].format(conditions="" if trigger is None else _SQL["leases_above"])
+    return [Lease(*row) for row in select_of(connection, tenant, statement, given)]
 
 
 def _due(

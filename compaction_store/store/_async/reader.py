@@ -422,13 +422,16 @@ class AsyncReader:
         size_estimate.check_budget(budget, awaits=_IS_ASYNC)
         return AsyncResults("due(…)", pages.due(self._db, self._tenant, budget, idle_minutes * 60), works=False)
 
-    async def leases(self, budget: TokenBudget) -> tuple[Lease, ...]:
-        """Returns the runs that compact threads over the budget's trigger now, the oldest first, at most 1,000.
+    async def leases(self, budget: TokenBudget | None = None) -> tuple[Lease, ...]:
+        """Returns the runs that compact threads now, the oldest first, at most 1,000.
 
-        These are the threads that `due` leaves out because of a lease, also if the process of the run has died.
+        With a budget, these are the runs on threads over its trigger, which `due` leaves out because of a lease, also
+        if the process of the run has died. Without one, they are all runs, and those whose lease has expired.
         """
-        size_estimate.check_budget(budget, awaits=_IS_ASYNC)
-        return tuple(await self._db.call(queries.leases, self._tenant, budget.trigger_tokens, _MOST_LEASES))
+        if budget is not None:
+            size_estimate.check_budget(budget, awaits=_IS_ASYNC)
+        trigger = None if budget is None else budget.trigger_tokens
+        return tuple(await self._db.call(queries.leases, self._tenant, trigger, _MOST_LEASES))
 
 
 async def open_database(
