@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import comb
 from typing import TYPE_CHECKING, Any, Literal
@@ -245,6 +245,17 @@ class ReplyPage(AsDict):
     has_erased: bool = False
     is_request: bool = False
     where: str | None = None
+
+
+@dataclass(frozen=True)
+class EventList(AsDict):
+    """A page of events; on the first, counts of those that match, or of the first of them if `is_cut`."""
+
+    events: ListPage
+    matches: int = 0
+    is_cut: bool = False
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    overrides: int = 0
 
 
 @dataclass(frozen=True)

@@ -399,12 +399,19 @@ class _AuditPages:
         name, pos = asked.optional("after_id"), asked.number("after", 1)
         after = (name, pos) if name is not None and pos is not None else None
         wanted = {"actor": asked.optional("actor"), **{key: asked.filter(FILTERS[key]) for key in _TIMES}}
-        found = await threads.event_list(self._reader, thread_id, kind, after, **wanted)
+        shown = ("legal_basis", "override", "order")
+        given = {"id": thread_id, "kind": kind, **{name: asked.optional(name) for name in (*wanted, *shown)}}
+        if given["legal_basis"] is not None and not self._content:
+            raise errors.InvalidInput("legal_basis must not be given, because these pages show no words")
+        if given["order"] not in (None, "oldest"):
+            raise errors.InvalidInput("order must be oldest, or be left out for the newest first")
+        found = await threads.event_list(
+            self._reader, thread_id, kind, after, legal_basis=given["legal_basis"], bounded=_bounded,
+            override=given["override"] is not None, oldest_first=given["order"] is not None, **wanted,
+        )  # fmt: skip
         self._seen(request, "erasures", thread_id=thread_id)
-        given = {"id": thread_id, "kind": kind, **{name: asked.optional(name) for name in wanted}}
-        more = {"kinds": threads.ERASURES, "events": found, "given": given, "wanted": wanted}
-        more |= {"id": thread_id, "kind": kind}
-        return await self._html(request, "erasures.html", more)
+        more = {"kinds": threads.ERASURES, "given": given, "wanted": wanted, "id": thread_id, "kind": kind}
+        return await self._html(request, "erasures.html", more, found)
 
     async def certificate(self, request: Request, asked: Parameters) -> Response:
         name, pos = asked.text("id"), asked.needed("pos")

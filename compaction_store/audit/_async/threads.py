@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -247,15 +247,42 @@ async def event_list(
     thread_id: str | None = None,
     kind: str | None = None,
     after: tuple[str, int] | None = None,
+    *,
+    legal_basis: str | None = None,
+    override: bool = False,
+    oldest_first: bool = False,
+    bounded: Callable[[AsyncIterator[Event]], AsyncIterator[Event]] = lambda found: found,
     **wanted: Any,
-) -> facts.ListPage:
-    """Reads a page of erasures and holds, newest first. `after` names the last event of the previous page."""
+) -> facts.EventList:
+    """Reads a page of erasures and holds. `after` names the last event of the previous page; only the first has counts.
+
+    With `override`, only those that were made despite a hold or a term are read. `bounded` may end the search.
+    """
     if thread_id is not None:
         reader, _ = await resolved(reader, thread_id)
     last = 0 if after is None else await event(reader, *after)
     # The store refuses any other kind.
     kinds = (cast("EventKind", kind),) if kind else ERASURES
-    return await first(reader.audit.events(thread_id, kind=kinds, newest_first=True, after=last, **wanted))
+    listed = reader.audit.events(thread_id, kind=kinds, newest_first=not oldest_first, after=last, **wanted)
+    matching = (
+        each
+        async for each in listed
+        if legal_basis in (None, _basis(each)) and (not override or each.body.get("overrides"))
+    )
+    found = await first(bounded(matching), MOST_EVENTS if after is None else facts.ROWS)
+    page = facts.ListPage(found.rows[: facts.ROWS], found.more or len(found.rows) > facts.ROWS)
+    if after is not None:
+        return facts.EventList(page)
+    keys = ("kind", [e.kind for e in found.rows]), ("actor", [e.actor or "" for e in found.rows])
+    bases = "legal_basis", [_basis(e) or "" for e in found.rows]
+    counts = {name: dict(Counter(its).most_common()) for name, its in (*keys, bases)}
+    overrides = sum(bool(e.body.get("overrides")) for e in found.rows)
+    return facts.EventList(page, len(found.rows), found.more, counts, overrides)
+
+
+def _basis(found: Event) -> str | None:
+    basis = found.body.get("legal_basis")
+    return basis if isinstance(basis, str) else None
 
 
 async def event_page(reader: AsyncReader, thread_id: str, pos: int) -> facts.EventPage:
