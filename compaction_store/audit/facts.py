@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import combinations
 from math import comb
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from compaction_store.arguments import LOG
 from compaction_store.jsonable import AsDict
 from compaction_store.models import Compaction, Verdict
-from compaction_store.models.vocabulary import JUDGEMENTS, NO_ATTEMPTS, OUTCOMES
+from compaction_store.models.vocabulary import JUDGEMENTS, NO_ATTEMPTS, OUTCOMES, Judgement
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -283,7 +285,7 @@ class EventPage(AsDict):
 
 @dataclass(frozen=True)
 class SamplePage(AsDict):
-    """A random sample of records, each with the verdict that was given for this sample. `name` identifies it.
+    """A random sample of records, each with the verdicts that reviewers gave for this sample. `name` identifies it.
 
     If `more`, further records match than the population that it was drawn from.
     """
@@ -293,8 +295,9 @@ class SamplePage(AsDict):
     name: dict[str, Any]
     population: int
     more: bool
-    drawn: list[tuple[Compaction, Verdict | None]]
+    drawn: list[tuple[Compaction, dict[str, Verdict]]]
     coverage: Coverage
+    reviewed: Reviews
 
 
 # ---- samples: the verdicts, and bounds on the number of bad records among all records
@@ -342,8 +345,65 @@ def coverage(population: int, drawn: int, verdicts: Iterable[Verdict]) -> Covera
     newest = {
         (each.thread_id, each.number): each.verdict for each in sorted(verdicts, key=lambda each: each.created_at)
     }
-    counts = [sum(given == verdict for given in newest.values()) for verdict in ("good", "bad", "unsure")]
+    counts = [sum(given == verdict for given in newest.values()) for verdict in JUDGEMENTS]
     return Coverage(population, drawn, *counts)
+
+
+class Agreement(NamedTuple):
+    """The agreement of two judges: the number of records that both judged, the number of equal verdicts, and kappa.
+
+    Kappa is 1 for full agreement and 0 for agreement by chance. It is None if there are no such records, or if both
+    gave all of them one and the same verdict.
+    """
+
+    labelled: int
+    same: int
+    kappa: float | None
+
+
+def agreement(pairs: Iterable[tuple[Any, Any]]) -> Agreement:
+    """Compares the verdicts of two judges on the same records."""
+    listed = list(pairs)
+    count, same = len(listed), sum(one == other for one, other in listed)
+    sides = [Counter(side) for side in zip(*listed, strict=True)] or [Counter(), Counter()]
+    # The number of equal verdicts by chance, times the number of records.
+    chance = sum(its * sides[1][verdict] for verdict, its in sides[0].items())
+    return Agreement(
+        count, same, None if chance == count**2 else round((same * count - chance) / (count**2 - chance), 4)
+    )
+
+
+Judged = dict[str, dict[tuple[str, int], Verdict]]
+
+
+def judged(verdicts: Iterable[Verdict]) -> Judged:
+    """Returns the newest verdict of each reviewer on each record. A reviewer is named by actor, or else by login."""
+    found: Judged = {}
+    for each in sorted(verdicts, key=lambda each: each.created_at):
+        found.setdefault(each.actor or each.login, {})[each.thread_id, each.number] = each
+    return found
+
+
+@dataclass(frozen=True)
+class Reviews(AsDict):
+    """The number of records, those with each verdict by reviewer, and the agreement of each two who judged the same."""
+
+    records: int
+    counts: dict[str, dict[Judgement, int]]
+    agreements: list[tuple[str, str, Agreement]]
+
+    @classmethod
+    def of(cls, given: Judged) -> Reviews:
+        counts = {
+            who: {verdict: sum(each.verdict == verdict for each in its.values()) for verdict in JUDGEMENTS}
+            for who, its in sorted(given.items())
+        }
+        pairs = [
+            (one, other, agreement((given[one][at].verdict, given[other][at].verdict) for at in both))
+            for one, other in combinations(sorted(given), 2)
+            if (both := given[one].keys() & given[other].keys())
+        ]
+        return cls(len({at for its in given.values() for at in its}), counts, pairs)
 
 
 def _is_likely(population: int, drawn: int, bad: int, hits: range) -> bool:

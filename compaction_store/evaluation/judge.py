@@ -106,31 +106,6 @@ class Judge(Asker):
         return "unclear" if found is None else found[1].lower()
 
 
-class Agreement(NamedTuple):
-    """The agreement of a judge with people: the number of records that both judged, the number of equal verdicts, and
-    kappa.
-
-    Kappa is 1 for full agreement and 0 for agreement by chance. It is None if there are no such records, or if people
-    and the judge gave all of them one and the same verdict.
-    """
-
-    labelled: int
-    same: int
-    kappa: float | None
-
-
-def agreement(pairs: Iterable[tuple[bool, bool]]) -> Agreement:
-    """Compares verdicts of the judge with those of people."""
-    listed = list(pairs)
-    count = len(listed)
-    same = sum(one == other for one, other in listed)
-    if not count:
-        return Agreement(0, 0, None)
-    yes = [sum(pair[side] for pair in listed) / count for side in (0, 1)]
-    chance = yes[0] * yes[1] + (1 - yes[0]) * (1 - yes[1])
-    return Agreement(count, same, None if chance == 1 else round((same / count - chance) / (1 - chance), 4))
-
-
 def labels_of(events: Iterable[Any]) -> Mapping[int, bool]:
     """Maps the number of a record to people's newest verdict on it. Leaves out a record if this verdict is unsure."""
     found: dict[int, bool] = {}

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
 
+from compaction_store.audit.facts import Agreement, agreement
 from compaction_store.errors import InvalidInput
 from compaction_store.evaluation.asking import ASKED
-from compaction_store.evaluation.judge import Agreement, Judge, JudgeVerdict, agreement
+from compaction_store.evaluation.judge import Judge, JudgeVerdict
 from compaction_store.evaluation.money import BASES, Basis, Money, MoneySum, advice, total, wasted
 from compaction_store.evaluation.replay import Replayed
 from compaction_store.jsonable import AsDict

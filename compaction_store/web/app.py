@@ -219,6 +219,7 @@ class _AuditPages:
         form_token = self._form_tokens.made(request.scope["reader"]) if self._reviews is not None else ""
         facts = {} if found is None else vars(found)
         values = {"link": link, "here": request.url.path, "form_token": form_token, "alarms": self._alarms.reasons}
+        values["reader"] = request.scope.get("reader")
         values |= {**more, **facts}
         return HTMLResponse(await asyncio.to_thread(self._templates.get_template(name).render, values), status)
 
@@ -469,8 +470,8 @@ class _AuditPages:
             return RedirectResponse(f"{root}/sample?{address}", status_code=303)
         found = await records.sample(self._reader, wanted, fixed, seed, count)
         if asked.optional("next") is not None:
-            for place, (record, verdict) in enumerate(found.drawn, 1):
-                if verdict is None:
+            for place, (record, verdicts) in enumerate(found.drawn, 1):
+                if request.scope["reader"] not in verdicts:
                     of = {
                         "id": record.thread_id,
                         "number": record.number,
@@ -480,6 +481,13 @@ class _AuditPages:
                     return RedirectResponse(f"{request.scope.get('root_path', '')}/record?{urlencode(of)}", 303)
         self._seen(request, "sample", found=len(found.drawn))
         return await self._html(request, "sample.html", {"given": given}, found)
+
+    async def reviews(self, request: Request, asked: Parameters) -> Response:
+        since, until = (asked.filter(FILTERS[key]) for key in _TIMES)
+        found, more = await records.reviews(self._reader, since, until)
+        given = {key: asked.optional(key) for key in _TIMES}
+        page = {"given": given, "since": since, "until": until, "found": found, "is_cut": more}
+        return await self._html(request, "reviews.html", page)
 
     async def download(self, request: Request, asked: Parameters) -> Response:
         """Sends a thread as a JSON line for each entry or as a bundle, while it is read."""

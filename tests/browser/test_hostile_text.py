@@ -111,6 +111,9 @@ def test_none_of_them_runs_or_loads_anything(context: BrowserContext, store: cs.
     check(page, f"./sample?{urlencode({'seed': 1, 'count': 200, 'kind': 'summary', 'until': '2100-01-01'})}")
     check(page, "./")
     check(page, "./erasures")
+    check(page, "./erasures?order=oldest")
+    check(page, "./reviews")
+    check(page, "./leases")
     check(page, f"./integrity?{urlencode({'id': names[0]})}")
     assert looked > 500
     assert not dialogs

@@ -20,6 +20,7 @@ ID = quote(THREAD, safe="")
 PAGES = {
     "overview": "./",
     "threads": "./threads",
+    "leases": "./leases",
     "thread": f"./thread?id={ID}",
     "view": f"./view?id={ID}&at=5",
     "compare": f"./view?id={ID}&at=16&beside=17",
@@ -31,6 +32,7 @@ PAGES = {
     "erasures": "./erasures",
     "certificate": f"./certificate?id={ID}&pos=20",
     "sample": "./sample",
+    "reviews": "./reviews",
     "integrity": f"./integrity?id={ID}",
     "reading": f"./thread?id={ID}&at=10#talk",
     "missing": "./thread?id=nobody",

@@ -70,6 +70,7 @@ def visit(url: str, steps: Visit, **options: Any) -> None:
 ADDRESSES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/", {}),
     ("/threads", {}),
+    ("/leases", {}),
     ("/thread", {"id": THREAD}),
     ("/view", {"id": THREAD}),
     ("/view", {"id": THREAD, "at": 5}),
@@ -91,6 +92,7 @@ ADDRESSES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/integrity", {"id": THREAD}),
     ("/sample", {"seed": 3, "until": "2100-01-01T00:00:00+00:00"}),
     ("/sample", {}),
+    ("/reviews", {}),
     ("/chart.svg", {"id": THREAD}),
     ("/style.css", {}),
     ("/icon.svg", {}),

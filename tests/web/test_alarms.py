@@ -20,6 +20,7 @@ from web.served import serving
 _RED = "This store is not as it should be"
 _PAGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/thread", {"id": THREAD}), ("/threads", {}), ("/records", {}), ("/integrity", {}),
+    ("/leases", {}), ("/reviews", {}), ("/sample", {}), ("/erasures", {}),
     ("/message", {"id": THREAD, "seq": 2}), ("/thread", {"id": "nobody"}), ("/nowhere", {}),
 )  # fmt: skip
 

@@ -67,8 +67,8 @@ def test_no_link_of_any_page_fails(url: str) -> None:
     assert len(pages) > 300
     shown = {address.partition("?")[0] for address in pages}
     assert {"/", "/threads", "/thread", "/view", "/record", "/message", "/reply", "/records",
-            "/erasures", "/certificate", "/integrity", "/sample", "/whole", "/chart.svg", "/style.css",
-            "/icon.svg"} <= shown  # fmt: skip
+            "/erasures", "/certificate", "/integrity", "/sample", "/reviews", "/leases", "/whole", "/chart.svg",
+            "/style.css", "/icon.svg"} <= shown  # fmt: skip
 
 
 def test_the_first_and_the_last_message_have_no_link_beyond_them(url: str) -> None:

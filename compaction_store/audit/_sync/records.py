@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from compaction_store.store import Reader
 
 
+# The most verdicts that are summed up.
+_MOST_VERDICTS = 2000
+
+
 def view(
     reader: Reader,
     thread_id: str,
@@ -180,12 +184,23 @@ def sample(
         if {key: value for key, value in (verdict.sample or {}).items() if key not in ("count", "population")} == named
         and (thread_id, verdict.number) in numbers
     ]
-    judged = {(verdict.thread_id, verdict.number): verdict for verdict in verdicts}
+    judged = facts.judged(verdicts)
     return facts.SamplePage(
         seed, count, name, found.population, not found.is_whole,
-        [(record, judged.get((record.thread_id, record.number))) for record in drawn],
-        facts.coverage(found.population, len(drawn), verdicts),
+        [
+            (record, {who: its[at] for who, its in judged.items() if (at := (record.thread_id, record.number)) in its})
+            for record in drawn
+        ],
+        facts.coverage(found.population, len(drawn), verdicts), facts.Reviews.of(judged),
     )  # fmt: skip
+
+
+def reviews(reader: Reader, since: datetime | None, until: datetime | None) -> tuple[facts.Reviews, bool]:
+    """Sums up the verdicts of a period, or the first of them; then the second value is true."""
+    found = reader.audit.events(kind="verdict", since=since, until=until)
+    events = threads.first(found, _MOST_VERDICTS)
+    verdicts = (verdict for event in events.rows if (verdict := Verdict.of(event)) is not None)
+    return facts.Reviews.of(facts.judged(verdicts)), events.more
 
 
 def _verdicts(reader: Reader, thread_id: str) -> facts.ListPage:

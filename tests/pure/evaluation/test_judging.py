@@ -10,9 +10,10 @@ import pytest
 from anthropic import AsyncAnthropic
 
 from compaction_store import TokenBudget, tokens
+from compaction_store.audit.facts import agreement
 from compaction_store.errors import InvalidInput, SummarizerError
 from compaction_store.evaluation import RECORDED, Evaluation, Judge, Policy, evaluate
-from compaction_store.evaluation.judge import JudgeVerdict, agreement, labels_of
+from compaction_store.evaluation.judge import JudgeVerdict, labels_of
 from compaction_store.summarizers import AnthropicSummarizer
 
 from .test_results import COUNTER, thread
