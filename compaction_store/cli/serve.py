@@ -157,7 +157,7 @@ async def serve_app(
     from starlette.routing import Mount
 
     if path:
-        # What a mounted application runs beside its requests ends with the server.
+        # The tasks of a mounted application end with the server.
         app = Starlette(routes=[Mount(path, app)], lifespan=app.router.lifespan_context)
     # Listen before the address is printed, because its reader may connect before uvicorn is ready.
     listener, address = listening(listen, option)
