@@ -211,6 +211,20 @@ def test_commands_in_the_documentation_name_verbs_and_options_that_there_are() -
             assert not unknown, f"{pages.name(path)}: compaction-store {verb}{rest}"
 
 
+def test_the_controls_name_verbs_and_options_that_there_are() -> None:
+    verbs: dict[str, Any] = get_command(commands).commands  # type: ignore[attr-defined]
+    options = {name: {option for one in verb.params for option in one.opts} for name, verb in verbs.items()}
+    rows = re.findall(r"^\| .*", (ROOT / "docs" / "controls.md").read_text(encoding="utf-8"), re.MULTILINE)
+    named = [span for row in rows for span in re.findall(r"`([^`]+)`", row)]
+    for span in named:
+        verb, *rest = span.split()
+        known = set().union(*options.values()) if verb.startswith("--") else options[verb]
+        assert {word for word in [verb, *rest] if word.startswith("--")} <= known, span
+    assert len(named) > 20
+    # Each row leads to a page or names a command.
+    assert [row for row in rows[1:] if "`" not in row and "](" not in row] == []
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
 def test_the_blocks_of_a_page_can_be_pasted_at_pythons_prompt(page: str) -> None:
     """At the prompt, an indented block must end with an empty line before the next statement."""
