@@ -26,7 +26,10 @@ OTHERS = {"README": "index.md"} | {name: f"{name.lower()}.md" for name in ("CHAN
 #: The name on the site of docs/index.md.
 PAGES = "pages.md"
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-_REPOSITORY = _PROJECT["urls"]["Homepage"]
+# Where CI's own repository is; elsewhere an address that leads nowhere.
+_REPOSITORY = "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}".format_map(
+    {"GITHUB_SERVER_URL": "https://repository.invalid", "GITHUB_REPOSITORY": _PROJECT["name"]} | os.environ
+)
 # A link may be broken over two lines, and the code of a page may look like a link.
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 _HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)

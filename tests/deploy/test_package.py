@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -103,6 +105,25 @@ print("done")
 def test_the_extras_and_the_version_are_declared() -> None:
     assert set(_PROJECT["optional-dependencies"]) >= {"embedded", "anthropic", "cli", "audit", "test", "dev"}
     assert cs.__version__ == _PROJECT["version"]
+
+
+def test_only_a_release_says_where_the_repository_is(tmp_path: Path) -> None:
+    """The address is that of the repository that releases, so a copy of the source names no other."""
+    assert "urls" not in _PROJECT
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    step = re.search(r"- name: The package's links.*?run: \|\n(.*?)\n {6}- ", workflow, re.DOTALL)
+    assert step is not None
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    given = {"GITHUB_SERVER_URL": "https://git.example", "GITHUB_REPOSITORY": "we/ours", "GITHUB_REF_NAME": "v1"}
+    subprocess.run(["bash", "-euc", step[1]], cwd=tmp_path, env=os.environ | given, check=True)
+    released = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))
+    urls = released["project"].pop("urls")
+    assert released == tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert urls.keys() == {"Homepage", "Documentation", "Changelog", "Issues"}
+    assert urls["Homepage"] == "https://git.example/we/ours"
+    for name, folder in (("Documentation", "docs/index.md"), ("Changelog", "CHANGELOG.md")):
+        assert urls[name] == f"https://git.example/we/ours/blob/v1/{folder}"
+        assert (ROOT / folder).is_file()
 
 
 def test_importing_the_package_imports_no_extra(tmp_path: Path) -> None:
