@@ -114,7 +114,7 @@ def serve(
             token = f"?token={access.token}" if isinstance(access, web.OneTimeToken) else ""
             await serve_app(service, app, listen, getattr(access, "path", ""), f"/{token}")
 
-    with db.reachable() as address, options.naming(db.tenant), service.running("serve") as telemetry:
+    with service.running("serve") as telemetry, db.reachable() as address, options.naming(db.tenant):
         asyncio.run(run(address, telemetry))
 
 
@@ -215,7 +215,7 @@ def mcp(
             # Clients keep streams open, which only this ends, and an answer that is cut off can be asked for again.
             await serve_app(service, app, http, page="/mcp", option="--http", timeout_graceful_shutdown=_STREAM_GRACE)
 
-    with db.reachable() as address, service.running("mcp") as telemetry:
+    with service.running("mcp") as telemetry, db.reachable() as address:
         asyncio.run(run(address, telemetry))
 
 
@@ -256,7 +256,7 @@ def api(
             # Another program could otherwise pretend to be at the address of the proxy.
             await serve_app(service, app, listen, proxy_headers=False)
 
-    with db.reachable() as address, service.running("api") as telemetry:
+    with service.running("api") as telemetry, db.reachable() as address:
         asyncio.run(run(address, telemetry))
 
 
@@ -295,8 +295,8 @@ def worker(
     out = printed.output()
     stop = threading.Event()
     with (
-        db.reachable() as address,
         service.running("worker", stop.set) as telemetry,
+        db.reachable() as address,
         compaction_store.Store.open(
             address, pool_size=parallel + 1, actor=options.user_at_host(), telemetry=telemetry
         ) as opened,

@@ -20,9 +20,11 @@ from itertools import islice
 from socketserver import ThreadingTCPServer
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
+
 import compaction_store
 from compaction_store.audit._sync import threads
-from compaction_store.cli.bundles import Bundle, misuse, option
+from compaction_store.cli.bundles import Bundle, exit_code, misuse, option
 from compaction_store.cli.output import note
 from compaction_store.errors import CompactionStoreError, InvalidCheckpoint
 from compaction_store.jsonable import time_text
@@ -68,7 +70,13 @@ class ServiceOptions(Bundle):
             logging.getLogger().addHandler(handler)
             logging.getLogger(f"compaction_store.{verb}").setLevel(logging.INFO)
         with self.ended:
-            yield None if self.metrics is None else Telemetry(meter_provider=self.registry)  # type: ignore[arg-type]
+            try:
+                yield None if self.metrics is None else Telemetry(meter_provider=self.registry)  # type: ignore[arg-type]
+            except CompactionStoreError as error:
+                if self.log == "text":
+                    raise
+                self.say(str(error), logging.ERROR)
+                raise typer.Exit(exit_code(error)) from None
 
     def handle(self, number: int, _: object) -> None:
         stop = self.stop

@@ -55,6 +55,20 @@ def test_the_log_can_be_lines_of_json(run: Run, store: cs.Store) -> None:
     assert failure["message"].startswith("a callback or summarizer failed: ValueError")
 
 
+@pytest.mark.parametrize("command", ["worker", "serve", "api"])
+def test_a_log_of_json_says_why_a_command_could_not_begin(run: Run, command: str) -> None:
+    (run.folder / "tokens").write_text(
+        json.dumps({"sha256": "0" * 64, "tenant": "default", "actor": "a", "rights": "write"})
+    )
+    run.url = "postgresql://u:hunter2@127.0.0.1:1/d"
+    given = {"worker": ("--window", "1000"), "serve": (), "api": ("--token-file", "tokens")}[command]
+    [said] = [json.loads(line) for line in run(command, *given, "--log", "json", code=3).stderr.splitlines()]
+    assert (said["level"], said["logger"]) == ("error", f"compaction_store.{command}")
+    assert "127.0.0.1:1" in said["message"]
+    assert "hunter2" not in said["message"]
+    assert run(command, *given, code=3).stderr.startswith("compaction-store: ")
+
+
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("command", ["serve", "api"])
 def test_pages_and_api_outlive_sighup_and_end_at_a_signal(run: Run, command: str) -> None:
