@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import psycopg
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page
@@ -160,6 +162,9 @@ def test_a_page_prints_without_navigation(context: BrowserContext) -> None:
     page.goto(PAGES["certificate"])
     page.emulate_media(media="print")
     assert not page.locator("nav").first.is_visible()
+    page.goto("./erasures")
+    assert not page.locator("form").first.is_visible()
+    page.goto(PAGES["certificate"])
     assert page.locator("dl.facts").is_visible()
 
 
@@ -186,6 +191,64 @@ def test_no_column_of_records_and_events_is_cut_off(
         box = cell.bounding_box()
         assert box is not None
         assert box["x"] + box["width"] <= width, address
+
+
+@pytest.fixture
+def full(store: cs.Store, superuser: psycopg.Connection[Any]) -> None:
+    """Adds a lease, terms, an erasure despite a hold, a model, a prompt, verdicts of two reviewers, and forgeries."""
+    name, basis = "ticket-4703-of-a-customer", "Art. 17(1)(b) GDPR, the data subject withdrew consent"
+    store.append(name, [{"role": "user", "content": "word " * 300}] * 4)
+    made = cs.Summary(
+        "short", model="claude-haiku-4-5-20251001", summarizer="anthropic", prompt="Keep every order number."
+    )
+    store.compact(name, lambda ctx: ctx.compact(1, 2, made), actor="jane.doe@support.acme.example")
+    lease = "SELECT compaction_store.lease(NULL, 'default', %s, gen_random_uuid(), 3600, %s)"
+    superuser.execute(lease, (name, "worker-7@build.acme.example"))
+    for days, actor in ((3, "counsel@acme.example"), (90, "records@acme.example")):
+        store.append(f"kept {days}", {"role": "user", "content": "hello"})
+        store.custody.retain(f"kept {days}", datetime.now(UTC) + timedelta(days=days), reason="tax law", actor=actor)
+    by: dict[str, Any] = {"reason": "asked for", "legal_basis": basis, "override": "a court order"}
+    store.custody.redact(THREAD, [12], actor="dpo@support.acme.example", **by)
+    sample = {"seed": 1, "kind": "summary", "until": "2100-01-01T00:00:00+00:00"}
+    judged: tuple[tuple[int, Any, Any], ...] = ((1, "good", "bad"), (2, "unsure", "unsure"), (3, "good", "good"))
+    for number, *verdicts in judged:
+        for actor, verdict in zip(("jane@example.org", "joe.the.second@example.org"), verdicts, strict=True):
+            store.audit.review(THREAD, number, verdict, note="It promises a refund.", sample=sample, actor=actor)
+    superuser.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER USER")
+    superuser.execute("UPDATE compaction_store.messages SET tokens = 99 WHERE seq > 3")
+
+
+@pytest.mark.usefixtures("full")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "media"), [(1280, "screen"), (390, "screen"), (688, "print")])
+def test_the_pages_of_a_full_store_fit_and_have_no_serious_finding(
+    reviewing: BrowserContext, width: int, media: Any, scheme: Any
+) -> None:
+    page = reviewing.new_page()
+    page.emulate_media(color_scheme=scheme, media="screen")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto("./integrity")
+    page.get_by_role("button", name="Verify all threads").click()
+    page.wait_for_url("**/integrity#all-threads")
+    for _ in range(100):
+        if not page.get_by_role("link", name="Look again").count():
+            break
+        page.get_by_role("link", name="Look again").click()
+    drawn = "./sample?seed=1&kind=summary&until=2100-01-01T00:00:00%2B00:00"
+    addresses = {
+        "full-overview": "./", "verified-all": "./integrity", "leases": "./leases", "full-erasures": "./erasures",
+        "agreement": drawn, "reviews": "./reviews",
+    }  # fmt: skip
+    page.emulate_media(media=media)
+    for page_name, address in addresses.items():
+        page.goto(address)
+        assert page.get_by_role("alert").count() == 1, address
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, address
+        boxes = page.locator(".table").evaluate_all("all => all.map(box => [box.scrollWidth, box.clientWidth])")
+        assert all(inner <= outer for inner, outer in boxes), (address, boxes)
+        check_tree(page, (page_name, scheme, width))
+        if SCREENSHOTS:
+            page.screenshot(path=Path(SCREENSHOTS) / f"audit-{page_name}-{width}-{scheme}.png", full_page=True)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
