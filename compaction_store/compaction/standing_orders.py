@@ -69,7 +69,9 @@ def _sentences(text: str) -> list[str]:
 
 
 def _plain(sentence: str) -> str:
-    return " ".join(sentence.split()).strip(_QUOTES)
+    from compaction_store.language.orders import without_mark  # noqa: PLC0415
+
+    return without_mark(" ".join(sentence.split())).strip(_QUOTES)
 
 
 def framed(text: str, span: tuple[int, int], role: framing.Role, standing: Orders) -> Payload:

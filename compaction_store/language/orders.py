@@ -28,6 +28,8 @@ _NUMBERED = re.compile(r"\s*\d+\s?[:|\t]")
 _LIST_MARKS = "*_#>-\u2022 \t0123456789.)"
 # The alternative that an order rules out. A summary may leave it out and say "only" instead.
 _INSTEAD = re.compile(r"(?:, ?(?:and )?(?:not|no)|,? (?:rather than|instead of|over)) [^,;.]{2,60}", re.IGNORECASE)
+# The mark or the number of an item in a list. It is not a part of an order, because others of the list may be none.
+_ITEM = re.compile(r"\s*(?:(?:[-*\u2022]|\(?\d{1,3}[.)])\s+)+(?=\S)")
 _LEAST_WORDS = 2
 _ANY_LETTER = re.compile(r"[^\W\d_]")
 
@@ -57,7 +59,14 @@ def _orders(text: str) -> Iterator[Order]:
     plain = prose(text)
     for start, end in sentences(plain):
         if _SHORTEST <= end - start <= _LONGEST and is_order(plain[start:end]):
-            yield Order(text[start:end], start, end)
+            bare = without_mark(text[start:end])
+            yield Order(bare, end - len(bare), end)
+
+
+def without_mark(sentence: str) -> str:
+    """Returns a sentence without the mark or the number of a list in front of it."""
+    mark = _ITEM.match(sentence)
+    return sentence if mark is None else sentence[mark.end() :]
 
 
 def is_order(sentence: str) -> bool:

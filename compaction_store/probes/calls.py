@@ -26,6 +26,8 @@ _PATH_FIELDS = tuple(_DATA.text("path_fields").split())
 _SHELLS = _DATA.words("shells")
 _COMMAND_FIELDS = ("command", "cmd", "script", "commands", "code")
 _SHELL_LOOKS_UP = _DATA.words("shell_looks_up")
+_SHELL_READS = _DATA.words("shell_reads")
+_FINDS = _DATA.words("finds")
 _GIT_LOOKS_UP = frozenset(["log", "show", "diff", "status", "blame", "ls-files", "grep", "branch"])
 _TOKEN = re.compile(
     # The tokens are a word in quotes, the end of a command, a redirection, and any other word.
@@ -159,9 +161,13 @@ def _edited(call: ToolCall) -> FileChange | None:
 
 
 def read_file(call: ToolCall) -> str | None:
-    """Returns the file that a call of a tool other than a shell reads, or None."""
+    """Returns the file that a call reads, or None. A shell command reads a file if it is all that the command does."""
     given = call.given
-    if not isinstance(given, dict) or shell_command(call) is not None or not looks_up(call):
+    if (command := shell_command(call)) is not None:
+        steps = [step for step in _steps(command) if step and step[0] != "cd"]
+        named = [word for word in steps[0][1:] if _is_path(word) and _is_file(word)] if len(steps) == 1 else []
+        return named[-1] if named and steps[0][0] in _SHELL_READS and ">" not in steps[0] else None
+    if not isinstance(given, dict) or not looks_up(call) or not _FINDS.isdisjoint(_humps(call.name)):
         return None
     path = next((given[field] for field in _PATH_FIELDS if isinstance(given.get(field), str)), "")
     return path if _is_path(path) and _is_file(path) else None

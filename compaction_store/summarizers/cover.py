@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from compaction_store.language.names import NameReader
@@ -28,12 +29,21 @@ _WORD = re.compile(r"\w+")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 # The order in which the parts get their shares, after the orders: a short part comes before those that fill any room.
-# The first three may use more than that for one sentence.
+# Those in `_SURE` may use more than that for one sentence.
 _FIRST: tuple[PartName, ...] = ("task", "next", "errors", "todos", "decisions", "facts", "files")
-_SURE = _FIRST[:3]
+_SURE = frozenset({"task", "next", "errors", "decisions"})
 # The share of the room that is left after the orders for the list of names. All parts compete for the room that their
 # shares do not use.
 _LISTED = 0.14
+# The list is at most this share of the text, and a name that is longer, or looks like data, is in no list.
+_MOST_LISTED = 0.15
+_DATA = re.compile(r".{81,}|[0-9a-fA-F]{16,}|(?=[^\W_]*\d)(?=[^\W_]*[A-Z])(?=[^\W_]*[a-z])[^\W_]{20,}=*|\d[\d:.,-]*")
+# A sentence of less weight says nothing alone. It is chosen if nothing else is.
+_LEAST_WEIGHT = 0.2
+# The room in characters that the beginning of a request may use in any case, if it is not most of what is left.
+_LEAST_LEAD = 120
+# What stands between two sentences of a message if others between them are left out.
+_GAP = f" {MARK} "
 # The weight of a name that only results have, and of a name that a text or a call uses. The weight of a word depends on
 # how few sentences have the word.
 _NAME_WORTH, _USED_WORTH = 2, 5
@@ -64,7 +74,7 @@ class Sentence(NamedTuple):
     @property
     def is_item(self) -> bool:
         """Whether it is never joined with other sentences of its message."""
-        return self.part in ITEMS or self.kind == "line"
+        return self.part in ITEMS or self.kind in ("line", "call")
 
 
 class Chosen(NamedTuple):
@@ -107,17 +117,21 @@ class Cover:
         self._first: dict[str, int] = {}
         self._times = Counter[str]()
         self._used: set[str] = set()
+        # The names that somebody said, and not only code or data.
+        self._told: set[str] = set()
         for sentence, found in zip(sentences, self._names, strict=True):
             for name in found if sentence.whole is None else _names_in(sentence.whole, reader):
                 self._first.setdefault(name, len(self._first))
                 self._times[name] += 1
-                if sentence.kind not in {"result", "error"}:
+                if sentence.kind not in {"result", "fields", "file", "error"}:
                     self._used.add(name)
+                if sentence.weight >= _LEAST_WEIGHT:
+                    self._told.add(name)
         # Names get a space in front, so that they differ from all words.
         for name in self._first:
             self._worth[f" {name}"] = _SCALE * (_USED_WORTH if name in self._used else _NAME_WORTH)
-        # A model's line has a mark of its own, so that it is never left out because other lines have its words.
-        marks = [[f" {sentence.place}"] if sentence.kind == "line" else [] for sentence in sentences]
+        # An item has a mark of its own, so that it is never left out because other lines have its words.
+        marks = [[f" {sentence.place}"] if sentence.is_item else [] for sentence in sentences]
         self._worth |= {mark: 1 for found in marks for mark in found}
         self._parts = [
             frozenset([*found, *(f" {name}" for name in named if name in self._first), *mark])
@@ -146,9 +160,19 @@ class Cover:
         parts = [part for part in _FIRST if part in found]
         total = sum(PARTS[part].share for part in parts)
         for part in parts:
-            choice.fill(self._of(part), int(rest * PARTS[part].share / total) + _heading(part), sure=part in _SURE)
+            own = int(rest * PARTS[part].share / total) + _heading(part)
+            # A request is told from its beginning, without gaps.
+            begun = choice.left
+            choice.take_first((i for i in self._of(part) if self.sentences[i].kind == "request"), own)
+            # What the assistant only mentions has no share: it is chosen if there is room left.
+            told = (i for i in self._of(part) if self.sentences[i].kind != "assistant")
+            choice.fill(told, own - begun + choice.left, sure=part in _SURE and begun == choice.left)
         choice.fill(range(len(self.sentences)), choice.left)
-        names = self._unnamed(choice.chosen, choice.left + listed - choice.head_of_list)
+        if not choice.chosen:
+            choice.least = 0.0
+            choice.fill(range(len(self.sentences)), choice.left)
+        most = min(choice.left + listed, int((room - choice.left - listed) * _MOST_LISTED))
+        names = self._unnamed(choice.chosen, most - choice.head_of_list)
         spent = sum(len(name) + len(_BETWEEN) for name in names) + choice.head_of_list * bool(names)
         # Use the room that the list of names does not need for more sentences.
         choice.left += listed - spent
@@ -168,7 +192,7 @@ class Cover:
 
     def _is_worth_listing(self, name: str) -> bool:
         """Returns whether a name is worth listing, unlike short names, words, fields and figures of results."""
-        if name.isalpha() or (name not in self._used and not any(c.isalpha() for c in name)):
+        if name not in self._told or name.isalpha() or _DATA.fullmatch(name) is not None:
             return False
         is_field = name not in self._used and not any(c.isdigit() or c in "/\\@" for c in name)
         return len(name) >= _SHORTEST_NAME and not is_field
@@ -197,6 +221,17 @@ class _Choice:
         # The weights that each sentence would add.
         self._new = list(cover.worths)
         self._begun: set[PartName | tuple[PartName, tuple[int, ...]]] = set()
+        self.least = _LEAST_WEIGHT
+
+    def take_first(self, indexes: Iterable[int], room: int) -> None:
+        """Chooses sentences in their order until one does not fit. The first may exceed the room."""
+        room, most = min(max(room, min(_LEAST_LEAD, self.left // 2)), self.left), self.left
+        for index in indexes:
+            if (cost := self._cost(index)) > most:
+                return
+            self._spend(index, cost)
+            room -= cost
+            most = room
 
     def fill(self, indexes: Iterable[int], room: int, *, sure: bool = False) -> None:
         """Chooses the sentences with the largest gains until the room is full. If `sure`, the first may exceed it.
@@ -207,7 +242,9 @@ class _Choice:
         room, nothing = min(room, self.left), sure or not self.chosen
         # Compute the gains here with the formula of `_gain`, to save a call for each sentence.
         new, weights, sizes = self._new, self._cover.weights, self._cover.sizes
-        heap = [(-(weights[i] * new[i] / sizes[i]), i) for i in indexes if i not in self.chosen]
+        heap = [
+            (-(weights[i] * new[i] / sizes[i]), i) for i in indexes if i not in self.chosen and weights[i] >= self.least
+        ]
         heapq.heapify(heap)
         shortest = min((self._cover.lengths[i] for _, i in heap), default=0)
         # Stop when not even the shortest sentence fits. If nothing has been chosen yet, one sentence may exceed the
@@ -225,8 +262,7 @@ class _Choice:
                 continue
             nothing = False
             room -= cost
-            self.left -= cost
-            self._take(index)
+            self._spend(index, cost)
 
     def _gain(self, index: int) -> float:
         """Returns the weight of the words and names that a sentence adds, relative to its length."""
@@ -239,12 +275,13 @@ class _Choice:
 
     def _cost(self, index: int) -> int:
         sentence = self._cover.sentences[index]
-        cost = self._cover.lengths[index] + 1 + (sentence.part not in self._begun) * _heading(sentence.part)
+        cost = self._cover.lengths[index] + len(_GAP) + (sentence.part not in self._begun) * _heading(sentence.part)
         # The sentences of a message are one line of their part.
         joins = not sentence.is_item and (sentence.part, sentence.seqs) in self._begun
         return cost + (0 if joins else self._cover.heads[index])
 
-    def _take(self, index: int) -> None:
+    def _spend(self, index: int, cost: int) -> None:
+        self.left -= cost
         self.chosen.add(index)
         sentence = self._cover.sentences[index]
         self._begun |= {sentence.part, (sentence.part, sentence.seqs)}
@@ -257,14 +294,16 @@ def _heading(part: PartName) -> int:
 
 def written(chosen: Chosen) -> str:
     """Returns the text of a state with the chosen sentences, and with one line for the names."""
-    texts: dict[tuple[PartName, tuple[int, ...], int], list[str]] = {}
+    lines: dict[tuple[PartName, tuple[int, ...], int], list[Sentence]] = {}
     for sentence in chosen.sentences:
         # An item keeps its own line; other sentences of a message are one line.
         place = sentence.place if sentence.is_item else 0
-        texts.setdefault((sentence.part, sentence.seqs, place), []).append(sentence.text)
+        lines.setdefault((sentence.part, sentence.seqs, place), []).append(sentence)
     found: dict[PartName, list[StateLine]] = {}
-    for (part, seqs, _), said in texts.items():
-        found.setdefault(part, []).append(StateLine(" ".join(said), seqs))
+    for (part, seqs, _), said in lines.items():
+        gaps = ["", *(" " if b.place == a.place + 1 else _GAP for a, b in pairwise(said))]
+        text = "".join(gap + one.text for gap, one in zip(gaps, said, strict=True))
+        found.setdefault(part, []).append(StateLine(text, seqs))
     if chosen.names:
         found.setdefault("facts", []).append(StateLine(HEAD + _BETWEEN.join(chosen.names)))
     return State(found).text

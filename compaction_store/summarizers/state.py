@@ -12,8 +12,7 @@ import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from compaction_store import errors
 from compaction_store.arguments import number, other
@@ -23,21 +22,26 @@ from compaction_store.compaction.element_json import dump
 from compaction_store.compaction.summary_request import Request
 from compaction_store.language.force import decides, mentions_force
 from compaction_store.language.names import NameReader
-from compaction_store.language.orders import orders
+from compaction_store.language.orders import orders, without_mark
 from compaction_store.language.sentences import sentences
 from compaction_store.messages import stand_ins
 from compaction_store.messages.framing import framed_text
-from compaction_store.messages.parts import PartType, body_of, row_of, walk
 from compaction_store.models import Element, Payload, Summary
-from compaction_store.models.messages import is_erased
-from compaction_store.models.state import PART_NAMES, PARTS, PartName, State, StateLine, without_carried
+from compaction_store.models.state import PART_NAMES, PARTS, PartName, State, StateLine
 from compaction_store.module_data import ModuleData
-from compaction_store.probes.calls import changed_files, read_file
-from compaction_store.probes.living import LATEST, list_text
-from compaction_store.probes.speech import ToolCall
-from compaction_store.summarizers.cover import HEAD, ITEMS, Cover, Sentence, written
+from compaction_store.summarizers.cover import ITEMS, Cover, Sentence, written
 from compaction_store.summarizers.prompted import Asked, ModelSummarizer, beginning, is_refusal, judged
-from compaction_store.tokens.message_text import read
+from compaction_store.summarizers.sayings import (
+    SILENT,
+    WISH,
+    Saying,
+    carried,
+    is_code,
+    is_error,
+    newest,
+    sayings,
+    weight_of_output,
+)
 from compaction_store.waiting import Work, drive, drive_async
 
 # The number of tokens of a frame, and the largest share of the source's tokens for a summary with its frame.
@@ -52,47 +56,32 @@ _LEAST_OF_PART = 32
 # The smallest room in characters, because a sentence would not fit into less.
 _SHORT = 80
 _LONGEST_SENTENCE = 240
-_LONGEST_CALL = 160
 _MARK = "…"
 
 # How a line of a listing begins: with its number.
 _NUMBERED = re.compile(r"^[ \t]*\d{1,6}[ \t]*[|\u2192:\t] ?", re.MULTILINE)
 
-# The weight of a user's sentence with a word such as "must", "not" or "wants". It may matter as much as an order.
-_WISH = 2.0
 # A shorter piece of a text is a heading or the number of an item, such as "E.g." and "IMPORTANT TIPS:".
-_FRAGMENT = 20
-_FRAGMENT_WEIGHT = 0.05
+_FRAGMENT, _WORDS = 20, 3
 # The first and the last message of the users begin with what they want; a text of more sentences was partly pasted, and
 # a pasted line is code or output if fewer of its characters are letters and spaces.
 _LEAD, _LEAD_WEIGHT = 6, 4.0
 _PASTED = 20
 _LETTERS = 0.75
-# The rest of a number or of "E.g." in a divided text.
-_STUB = re.compile(r"\W*(?:\d{1,3}|(?:[A-Za-z]\.)+[A-Za-z]?)\W*")
+# The rest of a number or of "E.g." in a divided text, and the beginning of a fence.
+_STUB = re.compile(r"\W*(?:\d{1,3}|(?:[A-Za-z]\.)+[A-Za-z]?)\W*|```\w*")
 # A listing has at least this many lines with numbers.
 _LISTING = 3
-# The weight of a line of an earlier summary.
-_CARRIED = 1.5
-
-# Words that mark an error, for results that have no field for errors.
-_ERROR = re.compile(r"\b(?:\w*error|\w*exception|traceback|fail(?:ed|ure)|fatal|denied|not found)\b", re.IGNORECASE)
 
 # The part for each kind of text. A file's line, an entry of a plan and a line of an earlier state name their part.
 _PART_OF: dict[str, PartName] = {
-    "user": "task", "order": "orders", "decision": "decisions", "error": "errors", "call": "facts", "result": "facts",
-    "assistant": "facts", "notes": "facts", "next": "next",
+    "user": "task", "request": "task", "how": "task", "order": "orders", "decision": "decisions", "error": "errors",
+    "assistant": "decisions", "call": "facts", "result": "facts", "file": "facts",
+    "fields": "facts", "notes": "facts", "next": "next",
 }  # fmt: skip
 
-
-class _Saying(NamedTuple):
-    """A text in some messages, and its part if that is already known."""
-
-    seqs: tuple[int, ...]
-    text: str
-    kind: str
-    weight: float
-    part: PartName | None = None
+_OUTPUTS = frozenset({"result", "fields", "file", "error"})
+_USERS = frozenset({"user", "request", "how"})
 
 
 class StateSummary:
@@ -146,7 +135,7 @@ class StateSummary:
 
     def _work(self, request: Request) -> Work[Summary]:
         if self._model is None:
-            return self._written(request, _facts(_sayings(request)))
+            return self._written(request, _facts(sayings(request)))
         asked = self._model.asked(self.name, state=self.settings)
         return (yield from judged(self._by_model(self._model, request, asked), request, asked))
 
@@ -175,18 +164,18 @@ class StateSummary:
 
     def _merged(self, request: Request, lines: dict[PartName, list[StateLine]]) -> Summary:
         """Merges a model's lines into the earlier states. Takes the other parts from the messages, by rules."""
-        facts = [fact for fact in _facts(_sayings(request)) if fact.part not in lines]
+        facts = [fact for fact in _facts(sayings(request)) if fact.part not in lines]
         # An earlier next step is over, done or not.
         earlier = [
             said._replace(kind="line", part="decisions" if said.part == "next" else said.part)
             for element in request
             for payload in element.messages
             if element.is_summary and (text := framed_text(payload)) is not None and State.parse(text) is not None
-            for said in _carried(text, element.seq)
+            for said in carried(text, element.seq)
             if said.part in lines
         ]
-        new = [_Saying(line.seqs, line.text, "line", _WISH, name) for name, found in lines.items() for line in found]
-        facts += _facts(_newest([earlier, new]))
+        new = [Saying(line.seqs, line.text, "line", WISH, name) for name, found in lines.items() for line in found]
+        facts += _facts(newest([earlier, new]))
         return self._written(request, [fact._replace(place=place) for place, fact in enumerate(facts)])
 
     def _share_of(self, request: Request) -> float:
@@ -279,189 +268,65 @@ def _lines(answer: str, name: PartName, seqs: set[int]) -> Iterator[StateLine]:
         yield StateLine(text, tuple(cited))
 
 
-# ---- finding texts in messages
-
-
-def _sayings(elements: Iterable[Element]) -> list[_Saying]:
-    return _newest(
-        # Several messages that replace a span have the seqs of the span, in order.
-        list(_of(payload, min(element.seq + place, element.end_seq)) if text is None else _carried(text, element.seq))
-        for element in elements
-        for place, payload in enumerate(element.messages)
-        if not is_erased(payload)
-        for text in [framed_text(payload) if element.is_summary else None]
-    )
-
-
-def _newest(batches: Iterable[list[_Saying]]) -> list[_Saying]:
-    """Merges texts. A newer line about a file replaces the older one, and a newer plan replaces the older plan."""
-    found: list[_Saying] = []
-    files: dict[str, _Saying] = {}
-    plan: list[_Saying] = []
-    for new in batches:
-        if any(said.part == "todos" for said in new):
-            plan = [said for said in new if said.part == "todos"]
-        for said in new:
-            if said.part == "files":
-                path, _, state = said.text.rpartition(" (")
-                known = files.pop(path or state, None)
-                # A file that was written and is read again was still written.
-                files[path or state] = said if known is None or state != "read)" else known
-            elif said.part != "todos":
-                found.append(said)
-    return [*_placed(found), *files.values(), *plan]
-
-
-def _placed(found: list[_Saying]) -> list[_Saying]:
-    """Marks the texts whose place says more: the assistant's conclusions, and the users' first and last words."""
-    spoken = [place for place, said in enumerate(found) if said.kind in ("user", "assistant")]
-    for place, after in pairwise([*spoken, None]):
-        if place is not None and found[place].kind == "assistant" and (after is None or found[after].kind == "user"):
-            # A text of the assistant is a conclusion if the user speaks next, and the last one says how to go on.
-            found[place] = found[place]._replace(kind="next" if after is None else "concluding")
-    users = [place for place in spoken if found[place].kind == "user"]
-    for place in {*users[:1], *users[-1:]}:
-        found[place] = found[place]._replace(weight=_WISH)
-    # A next step becomes a conclusion as soon as somebody speaks again.
-    last = spoken[-1] if spoken else -1
-    return [
-        said._replace(kind="notes", part="decisions") if said.part == "next" and place < last else said
-        for place, said in enumerate(found)
-    ]
-
-
-def _carried(text: str, seq: int) -> Iterator[_Saying]:
-    """Yields the lines of an earlier state, or the lines of notes in another form."""
-    text = without_carried(text)
-    state = State.parse(text)
-    if state is not None:
-        for part, lines in state.items():
-            kind = {"task": "user", "orders": "order", "next": "next", "errors": "error"}.get(part, "notes")
-            kept = (line for line in lines if not line.text.startswith(HEAD))
-            yield from (_Saying(line.seqs or (seq,), line.text, kind, _CARRIED, part) for line in kept)
-        return
-    for line in filter(str.strip, text.splitlines()):
-        read_ = StateLine.parse(line)
-        is_users = line.startswith("[") and line.partition("] ")[2].startswith("user: ")
-        yield _Saying(read_.seqs or (seq,), read_.text, "user" if is_users else "notes", _CARRIED)
-
-
-def _of(payload: Payload, seq: int) -> Iterator[_Saying]:
-    role, content = payload.get("role"), payload.get("content")
-    kind_of_speech = "user" if role == "user" else "assistant"
-    is_result = role in ("tool", "function")
-    if isinstance(content, str) and not is_result and row_of(payload).step is None:
-        yield _Saying((seq,), content, kind_of_speech, 1.0)
-    for path, kind, part in walk(payload):
-        if is_result and path:
-            continue
-        if kind.step == "call":
-            yield from _call(kind, part, seq)
-        elif kind.step == "result":
-            yield _result(kind, part, seq)
-        elif path and isinstance(part, dict) and isinstance(part.get("type"), str) and not kind.is_thinking:
-            if kind.name == "compaction" and isinstance(part.get("content"), str):
-                yield _Saying((seq,), part["content"], "notes", _CARRIED)
-            else:
-                yield from (_Saying((seq,), text, kind_of_speech, 1.0) for text in read({"content": [part]})[0])
-
-
-def _call(kind: PartType, call: Payload, seq: int) -> Iterator[_Saying]:
-    _, given = kind.input_of(call, "")
-    if stand_ins.has_cleared_input(given if isinstance(given, str) else json.dumps(given)):
-        return
-    name = str(body_of(call).get("name") or kind.name)
-    known = ToolCall(kind.id_of(call), name, "", _parsed(given))
-    entries = list_text(known).splitlines() if name in LATEST else []
-    if entries:
-        yield from (_Saying((seq,), entry.removeprefix("- "), "notes", _WISH, "todos") for entry in entries)
-        return
-    for change in changed_files(known):
-        yield _Saying((seq,), f"{change.path} ({change.state})", "call", 1.0, "files")
-    if (path := read_file(known)) is not None:
-        yield _Saying((seq,), f"{path} (read)", "call", 1.0, "files")
-    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, separators=(",", ":"))
-    yield _Saying((seq,), f"{name}({' '.join(text.split())})", "call", 1.0)
-
-
-def _result(kind: PartType, result: Payload, seq: int) -> _Saying:
-    text = "\n".join(read({"content": result.get(kind.returns)})[0])
-    failed = result.get("is_error") is True or result.get("status") in ("failed", "incomplete")
-    said = "\n".join(_fields(found)) if (found := _parsed(text)) is not text else text
-    return _Saying((seq,), said, "error" if failed else "result", 1.0 if failed else 0.6)
-
-
-def _parsed(text: Any) -> Any:
-    """Parses a JSON object or list, with its numbers as they are written. Returns any other text unchanged."""
-    if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
-        return text
-    try:
-        return json.loads(text, parse_int=str, parse_float=str)
-    except (ValueError, RecursionError):
-        return text
-
-
-def _fields(value: Any, name: str = "") -> Iterator[str]:
-    """Yields a line for each object in a JSON value, with the names of its fields: these say what the values are."""
-    waiting: list[tuple[str, Any]] = [(name, value)]
-    while waiting:
-        name, one = waiting.pop()
-        inside = [*one.items()] if isinstance(one, dict) else [(name, item) for item in one]
-        plain = [(field, item) for field, item in inside if not isinstance(item, dict | list)]
-        shown = [
-            f"{field}: {item if isinstance(item, str) else json.dumps(item)}" if isinstance(one, dict) else str(item)
-            for field, item in plain
-            if item not in ("", None)
-        ]
-        if shown:
-            yield (f"{name}: " if name else "") + ", ".join(shown)
-        waiting += [(str(field), item) for field, item in reversed(inside) if isinstance(item, dict | list)]
-
-
 # ---- dividing texts into sentences
 
 
-def _facts(sayings: Iterable[_Saying]) -> list[Sentence]:
+def _facts(said_: Iterable[Saying]) -> list[Sentence]:
     facts: list[Sentence] = []
     seen: set[str] = set()
-    for said in sayings:
-        if said.kind == "call" and said.part is None:
-            text = said.text if len(said.text) <= _LONGEST_CALL else f"{said.text[:_LONGEST_CALL]}{_MARK})"
-            facts.append(Sentence(len(facts), said.seqs, "facts", text, said.kind, said.weight * 0.6, said.text))
+    for said in said_:
+        if said.kind == "call" and said.part == "facts":
+            facts.append(Sentence(len(facts), said.seqs, "facts", said.text, said.kind, said.weight, said.whole))
             continue
         if said.kind == "result" and stand_ins.is_cleared(said.text):
             # Skip the line for a cleared result: it says nothing about the conversation.
             continue
-        lasting = {order.text for order in orders(said.text)} if said.kind == "user" else set()
+        lasting = {order.text for order in orders(said.text)} if said.kind in _USERS else set()
         # The line numbers of a listing say nothing.
         bare, numbers = _NUMBERED.subn("", said.text)
         read_ = bare if numbers >= _LISTING else said.text
         found = [said.text] if said.part in ITEMS or said.kind == "line" else list(_sentences(read_, lasting))
         for place, text in enumerate(found):
-            plain = " ".join(text.split())
+            plain = " ".join(without_mark(text).split())
             if plain in seen or not any(c.isalnum() for c in plain) or (len(found) > 1 and _STUB.fullmatch(plain)):
                 continue
             seen.add(plain)
-            # A request usually begins with its subject, and output has its result at the beginning or the end.
-            at_an_end = place == 0 or (place == len(found) - 1 and said.kind in ("result", "error", "next"))
-            failed = said.kind == "result" and _ERROR.search(plain) is not None
-            kind = "order" if text in lasting else "error" if failed else said.kind
-            if said.part is None and kind in ("assistant", "concluding"):
-                kind = "decision" if kind == "concluding" or decides(plain) else kind
-            weight = (1.0 if failed else said.weight) * (1.5 if at_an_end else 1.0)
-            if said.kind == "user":
-                weight *= _weight_by_place(plain, place, found, is_outer=said.weight == _WISH)
-            if len(plain) < _FRAGMENT and plain.isascii() and len(found) > 1:
-                weight *= _FRAGMENT_WEIGHT
-            if kind == "user" and mentions_force(plain):
-                weight *= _WISH
+            kind = "order" if without_mark(text) in lasting else _kind(said, plain)
+            weight = _weight(said, kind, plain, place, found)
+            if kind == "request" and (place >= _LEAD or weight < 1):
+                kind = "user"
             part = "orders" if kind == "order" else said.part or _PART_OF[kind]
             facts.append(Sentence(len(facts), said.seqs, part, plain, kind, weight))
     # The number of an item in a list says nothing alone.
-    return [one for one in facts if one.kind == "user" or any(c.isalpha() for c in one.text)] or facts
+    return [one for one in facts if one.part == "task" or any(c.isalpha() for c in one.text)] or facts
+
+
+def _kind(said: Saying, text: str) -> str:
+    """Returns what a sentence is: as its text, or an error, a decision or a conclusion."""
+    if said.part is not None:
+        return said.kind
+    if said.kind in _OUTPUTS and said.kind != "fields" and not is_code(text) and is_error(text):
+        return "error"
+    return "decision" if said.kind == "concluding" or (said.kind == "assistant" and decides(text)) else said.kind
+
+
+def _weight(said: Saying, kind: str, text: str, place: int, found: Sequence[str]) -> float:
+    is_output = said.kind in _OUTPUTS and said.part is None
+    # A request usually begins with its subject, and output has its result at the beginning or the end.
+    at_an_end = place == 0 or (place == len(found) - 1 and (is_output or said.kind == "next"))
+    weight = (1.0 if kind in ("order", "error") else said.weight) * (1.5 if at_an_end else 1.0)
+    if is_output and kind != "error":
+        weight *= weight_of_output(text, said.kind, place, len(found))
+    elif said.kind in _USERS and kind != "order":
+        weight *= _weight_by_place(text, place, found, is_outer=said.weight == WISH)
+        weight *= WISH if mentions_force(text) and kind != "request" else 1.0
+    is_fragment = len(text) < _FRAGMENT and text.count(" ") < _WORDS and text.isascii() and not at_an_end
+    return weight * SILENT if is_fragment and kind not in ("request", "order", "next") else weight
 
 
 def _weight_by_place(text: str, place: int, found: Sequence[str], *, is_outer: bool) -> float:
+    if len(found) > _LEAD and is_code(text):
+        return SILENT
     if is_outer and place < _LEAD:
         return _LEAD_WEIGHT
     pasted = len(found) > _PASTED and sum(c.isalpha() or c == " " for c in text) < _LETTERS * len(text)

@@ -70,9 +70,9 @@ def after(count: int, *payloads: Any) -> list[Element]:
 def test_requests_names_figures_paths_decisions_and_outcomes_are_kept_word_for_word() -> None:
     text = text_of(THREAD)
     for fact in (
-        "Please fix the login in /srv/app/auth.py before 3 December.", 'read_file({"path":"/srv/app/auth.py"})',
+        "Please fix the login in /srv/app/auth.py before 3 December.", "/srv/app/auth.py (read)",
         "exit status 17", "We use email-validator 2.1.0", "Marguerite Duval at duval@example.org", "PROJ-4711",
-        'send_mail({"to":"Duval"})', "14:05:33", "Done: Marguerite Duval has been told.",
+        "ran: `send_mail(to: Duval)`", "14:05:33", "Done: Marguerite Duval has been told.",
     ):  # fmt: skip
         assert fact in text
     assert text.count(FILLER.strip()) <= 1
@@ -85,7 +85,7 @@ def test_every_line_is_in_its_part_and_says_where_it_comes_from() -> None:
     }
     assert all(seqs == sorted(seqs) and all(seqs) for seqs in parts.values())
     assert {name: {seq for seqs in found for seq in seqs} for name, found in parts.items()} == {
-        "task": {1, 5}, "decisions": {4}, "files": {2}, "facts": {2, 3, 6, 7}, "next": {8},
+        "task": {1, 5}, "decisions": {4}, "files": {2}, "facts": {3, 6, 7}, "next": {8},
     }  # fmt: skip
     assert [line.text for line in state["files"]] == ["/srv/app/auth.py (read)"]
 
@@ -256,7 +256,7 @@ def test_every_word_of_it_was_said(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(sorted(WELL_FORMED)))
     told = elements({"role": "user", "content": FILLER * 2}, *data.draw(WELL_FORMED[kind]()))
     said = set(re.findall(r"\w+", repr([e.messages for e in told])))
-    said |= {"named", "read", "written", "deleted", "true", "false"}
+    said |= {"named", "ran", "read", "written", "edited", "edit", "failed", "deleted", "true", "false"}
     said.update(word for row in PARTS.values() for word in row.title.split())
     assert set(re.findall(r"[^\W\d]+", text_of(told))) <= said
 

@@ -157,7 +157,7 @@ def test_orders_have_their_place_in_a_message() -> None:
     text = "Thanks!\n- Never push to main.\n- always squash, please\n```\nnever touch this code\n```\nWhat next?"
     found = list(orders(text))
     assert [text[order.start : order.end] for order in found] == [order.text for order in found]
-    assert [order.text for order in found] == ["- Never push to main.", "- always squash, please"]
+    assert [order.text for order in found] == ["Never push to main.", "always squash, please"]
 
 
 def test_pasted_text_has_no_orders_and_the_ends_of_a_message_have() -> None:

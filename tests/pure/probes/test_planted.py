@@ -24,7 +24,7 @@ Payload = dict[str, Any]
 PLANTED = 100
 PAGES = (
     "adapters", "architecture", "bundles", "checkpoints", "compaction", "embedded", "erasure", "evaluation", "failures",
-    "forks", "glossary", "imports",
+    "forks", "glossary", "imports", "summarizers", "tokens", "why",
 )  # fmt: skip
 MOST_FALSE = 0.01
 
