@@ -1,7 +1,8 @@
 """Makes a view fit without a model: cuts contents, then removes messages, then cuts the first and the last message.
 
 Savings are estimated before anything is cut. A message that will be removed is therefore seldom tokenized. No message
-is cut twice to the same cap. The time is linear in the thread.
+is cut twice to the same cap. What a cut removes from a user's message keeps its standing orders, unless the view cannot
+fit with them. The time is linear in the thread.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from typing import Any, NamedTuple
 from compaction_store.compaction.standing_orders import orders_in
 from compaction_store.compaction.summary_room import LEAST_TEXT, frame_tokens, joined
 from compaction_store.jsonable import named
+from compaction_store.language.orders import orders as standing
 from compaction_store.messages.framing import Role, framed_text
 from compaction_store.messages.parts import row_of
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.models.vocabulary import ReplacingKind
 from compaction_store.strategies.contents import Content, compact, contents_of, exchanged
-from compaction_store.strategies.outline import Layout
+from compaction_store.strategies.outline import Layout, speakers
 from compaction_store.tokens import MARK, Counter
 from compaction_store.tokens.message_text import MESSAGE
 
@@ -33,6 +35,8 @@ from compaction_store.tokens.message_text import MESSAGE
 _LEAST_GAIN = 8
 # If messages must be removed anyway, a cut must save more than the tokens over the limit, divided by this number.
 _LEAST_PART = 4
+# The orders that a cut leaves in a message take at most the limit divided by this number.
+_ORDERS_PART = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,9 @@ class Draft:
         self.joined: dict[tuple[int, int], tuple[str, int, int]] = {}
         self.removed: list[tuple[int, int]] = []
         self.lost = 0
+        # The most tokens for the orders that a cut leaves in a message, and those that they take in each message.
+        self.orders = self.limit // _ORDERS_PART
+        self._orders_of: dict[int, int] = {}
         # Unless all summaries are cut, those of this run are kept, and older ones are removed after everything else.
         self.summaries = frozenset(i for i, e in enumerate(elements) if e.is_summary)
         fresh = frozenset(i for i in self.summaries if (elements[i].number or 0) < 0)
@@ -117,16 +124,27 @@ class Draft:
 
     def fit(self, *, verbatim: bool = False) -> Draft:
         """Changes the view until it fits the limit. With `verbatim`, recent elements are cut last."""
+        self._fit(verbatim=verbatim)
+        if self.over > 0 and self.means >= Means.REMOVALS and any(self._orders_of.values()):
+            # Nothing else can be cut any more.
+            self.orders = 0
+            for index in [index for index, tokens in self._orders_of.items() if tokens]:
+                self.cap_of.pop(index, None)
+            self._orders_of.clear()
+            self._cut_until([*self.remaining(self.middle), *self.ends[0]])
+        return self
+
+    def _fit(self, *, verbatim: bool) -> None:
         old = [i for i in self.middle if i < self.recent]
         if self.means == Means.CUTS:
             self._cut_until(old if verbatim else [*self._large_ends(), *self.middle])
-            return self
+            return
         if verbatim:
             self._stage(old, only_old=True)
         if self.means == Means.OLD:
             if not verbatim:
                 self._stage([*self._large_ends(), *self.middle], only_old=False)
-            return self
+            return
         if self.over > 0:
             self._stage([*self._ends_to_cut(), *self.middle], only_old=False)
         for ends in self.ends:
@@ -138,7 +156,6 @@ class Draft:
                 self._unjoin()
                 everything = [*self.middle, *self.ends[0]]
                 self._remove_until(everything, list(self._outwards()), and_summaries=True)
-        return self
 
     def _ends_to_cut(self) -> list[int]:
         """Returns the indexes in `ends` whose elements are cut together with the middle.
@@ -202,8 +219,22 @@ class Draft:
         tokens = self.tokens[index]
         if tokens <= cap or self.cap_of.get(index, cap + 1) <= cap:
             return 0
-        gain = tokens - (cap + MESSAGE) * len(self.layout.elements[index].messages)
+        gain = tokens - (cap + MESSAGE) * len(self.layout.elements[index].messages) - self._taken_by_orders(index)
         return gain if gain > max(self.least_cut, cap // _LEAST_GAIN) else 0
+
+    def _is_users(self, index: int) -> bool:
+        return speakers(self.layout.elements[index]) == {"user"}
+
+    def _taken_by_orders(self, index: int) -> int:
+        """Returns the tokens of the orders that a cut leaves in a user's message."""
+        if not self.orders or not self._is_users(index):
+            return 0
+        if index not in self._orders_of:
+            messages = self.layout.elements[index].messages
+            texts = [piece.value for one in messages for piece in contents_of(one) if piece.kind == "text"]
+            found = (_orders(text, "", self.orders, self.counter) for text in texts)
+            self._orders_of[index] = sum(self.counter.text(one) for one in found if one)
+        return self._orders_of[index]
 
     def _gains(self, indexes: Iterable[int]) -> dict[int, int]:
         return {index: self._gain(index, self.caps.floor) for index in indexes}
@@ -226,7 +257,8 @@ class Draft:
     def _cut_one(self, index: int, cap: int) -> None:
         self.cap_of[index] = cap
         last_user = self.layout.last_user
-        rule = Rule(self.caps.inputs, thinking=last_user is not None and index < last_user)
+        thinking = last_user is not None and index < last_user
+        rule = Rule(self.caps.inputs, thinking, self.orders if self._is_users(index) else 0)
         old = self.forms.get(index, self.layout.elements[index].messages)
         new = [message if is_erased(message) else shorten(message, cap, self.counter, rule) for message in old]
         kept = tuple(message for message in new if not is_erased(message))
@@ -388,10 +420,14 @@ _DEEPEST = 40
 
 
 class Rule(NamedTuple):
-    """Whether the inputs of calls may be cut, and whether thinking may be left out. Text may always be cut."""
+    """Whether the inputs of calls may be cut, and whether thinking may be left out. Text may always be cut.
+
+    `orders` is the most tokens for the standing orders in a text, which it keeps above its cap.
+    """
 
     inputs: bool = True
     thinking: bool = False
+    orders: int = 0
 
 
 def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload:
@@ -399,7 +435,7 @@ def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload
     # The most common message has one string as its content.
     content = message.get("content")
     if isinstance(content, str) and "tool_calls" not in message and "function_call" not in message:
-        new = cut(content, cap, counter)
+        new = cut(content, cap, counter, rule.orders)
         return message if new == content else {**message, "content": new}
     found = contents_of(message)
     sizes = [size_of(piece, counter) if _may(piece, rule) else 0 for piece in found]
@@ -414,15 +450,34 @@ def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload
         size = next(at)
         if piece.kind == "thinking":
             return None if thoughtless else piece.value
-        return piece.value if size <= level else _shorter(piece, level, counter)
+        return piece.value if size <= level else _shorter(piece, level, counter, rule)
 
     return exchanged(message, exchange)
 
 
-def cut(text: str, cap: int, counter: Counter) -> str:
-    """Cuts the middle out of a text. Returns the text unchanged if nothing would be left of it."""
-    kept = counter.cut(text, cap, "ends", LONG_MARK if cap >= _LONG else MARK)
+def cut(text: str, cap: int, counter: Counter, orders: int = 0) -> str:
+    """Cuts the middle out of a text. Returns the text unchanged if nothing would be left of it.
+
+    Up to `orders` tokens of the standing orders in the middle are kept, above the cap.
+    """
+    mark = LONG_MARK if cap >= _LONG else MARK
+    kept = counter.cut(text, cap, "ends", mark)
+    if orders and len(kept) < len(text) and (middle := _orders(text, kept, orders, counter)):
+        kept = counter.cut(text, cap + counter.text(middle), "ends", f"{mark}\n{middle}\n{mark}")
     return kept if kept.strip() else text
+
+
+def _orders(text: str, kept: str, most: int, counter: Counter) -> str:
+    """Returns the standing orders of a text that `kept` lacks, one a line, as many as fit."""
+    found: list[str] = []
+    for order in standing(text):
+        if order.text in kept or order.text in found:
+            continue
+        most -= counter.text(order.text) + 1
+        if most < 0:
+            break
+        found.append(order.text)
+    return "\n".join(found)
 
 
 def _may(piece: Content, rule: Rule) -> bool:
@@ -451,9 +506,9 @@ def _level(sizes: Sequence[int], cap: int) -> int:
     return left
 
 
-def _shorter(piece: Content, level: int, counter: Counter) -> Any:
+def _shorter(piece: Content, level: int, counter: Counter, rule: Rule) -> Any:
     if piece.kind == "text":
-        return cut(piece.value, level, counter)
+        return cut(piece.value, level, counter, rule.orders)
     if piece.kind == "input":
         return shorter_json(piece.value, level, counter)
     if piece.kind == "arguments":
