@@ -42,7 +42,7 @@ _DATA = re.compile(r".{81,}|[0-9a-fA-F]{16,}|(?=[^\W_]*\d)(?=[^\W_]*[A-Z])(?=[^\
 _LEAST_WEIGHT = 0.2
 # The room in characters that the beginning of a request may use in any case, if it is not most of what is left.
 _LEAST_LEAD = 120
-# What stands between two sentences of a message if others between them are left out.
+# The text between two sentences of a message if others between them are left out.
 _GAP = f" {MARK} "
 # The weight of a name that only results have, and of a name that a text or a call uses. The weight of a word depends on
 # how few sentences have the word.
@@ -161,10 +161,10 @@ class Cover:
         total = sum(PARTS[part].share for part in parts)
         for part in parts:
             own = int(rest * PARTS[part].share / total) + _heading(part)
-            # A request is told from its beginning, without gaps.
+            # The beginning of a request comes first, without gaps.
             begun = choice.left
             choice.take_first((i for i in self._of(part) if self.sentences[i].kind == "request"), own)
-            # What the assistant only mentions has no share: it is chosen if there is room left.
+            # The assistant's other sentences have no share: they are chosen if there is room left.
             told = (i for i in self._of(part) if self.sentences[i].kind != "assistant")
             choice.fill(told, own - begun + choice.left, sure=part in _SURE and begun == choice.left)
         choice.fill(range(len(self.sentences)), choice.left)
