@@ -12,7 +12,7 @@ AS $$
             AND octet_length(p_payload) <= 4300
             AND p_role IN ('user', 'assistant', 'tool', 'system', 'developer')
             AND starts_with(p_payload, '{"role":"' || p_role || '"')
-            AND position('"role"' IN substr(p_payload, 9)) = 0
+            AND position('"role"'::bytea IN substring(convert_to(p_payload, 'UTF8') FROM 9)) = 0
             AND position(E'\\u00' IN p_payload) = 0
             AND (
                 octet_length(p_payload) <= 400
