@@ -194,14 +194,14 @@ def _command(connection: Connection, statements: str) -> None:
 
 
 def _work_until_answer(work: Iterator[None], pgconn: PGconn, *, is_async: bool) -> None:
-    """Does work step by step until the socket is readable. Between steps, sends the data that libpq still buffers."""
+    """Does work step by step until the socket is readable. After each step, sends what libpq still buffers."""
     unsent = pgconn.flush()
     polled = yielded = time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(pgconn.socket, selectors.EVENT_READ)
         for _ in work:
             now = time.monotonic()
-            if now - polled > _POLL_SECONDS:
+            if unsent or now - polled > _POLL_SECONDS:
                 polled = now
                 if unsent:
                     unsent = pgconn.flush()
