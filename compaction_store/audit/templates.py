@@ -61,7 +61,7 @@ def environment(folder: Path, *, cut: bool = False) -> Environment:
         "exact": lambda text: _markup(numbered(text)),
         "seconds": _seconds,
         "status": status_in_words,
-        "kept": lambda kept: ", ".join((kept or Kept()).words(moment)),
+        "kept": lambda kept: ", ".join((kept or Kept()).words(lambda at: moment(at)[:19])),
     }
     return made
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -126,35 +126,44 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 class Kept(AsDict):
     """Whether a thread is on hold, and until when it is retained, if that time is still to come.
 
-    `locked` says that the term can only be made longer, and `shortened` that it shortens an earlier one.
+    `locked` says that the term can only be made longer, and `shortened` that it shortens an earlier one. `held_by` and
+    `retained_by` say when this was ordered, and by whom.
     """
 
     held: bool = False
     until: datetime | None = None
     locked: bool = False
     shortened: bool = False
+    held_by: tuple[datetime, str] | None = None
+    retained_by: tuple[datetime, str] | None = None
 
     def words(self, moment: Callable[[datetime], str]) -> list[str]:
-        """Returns words for a list of threads. `moment` formats the end of the term."""
+        """Returns words for a list of threads. `moment` formats times."""
+        held, kept = (f", since {moment(it[0])} by {it[1]}" if it else "" for it in (self.held_by, self.retained_by))
         what = f"retained{' and locked' * self.locked} until"
-        until = [f"{what} {moment(self.until)}{', shortened' * self.shortened}"] if self.until is not None else []
-        return ["held"] * self.held + until
+        until = [f"{what} {moment(self.until)}{', shortened' * self.shortened}{kept}"] if self.until is not None else []
+        return [f"held{held}"] * self.held + until
 
 
 def kept_by(newest_first: Iterable[Event]) -> Kept:
     """Returns what the holds, releases and retentions of a thread say. They must be newest first."""
     events = list(newest_first)
     hold = next((each for each in events if each.kind != "retention"), None)
-    held = hold is not None and hold.kind == "hold"
+    found = Kept(True, held_by=_by(hold)) if hold is not None and hold.kind == "hold" else Kept()
     term = next((each for each in events if each.kind == "retention"), None)
     until = None if term is None else _until(term)
     if term is None or until is None:
-        return Kept(held)
+        return found
     # A term that was shortened to the past stays in the list, so that one sees that somebody ended the protection.
     is_shortened = "shortens" in term.body
     if until <= datetime.now(UTC) and not is_shortened:
-        return Kept(held)
-    return Kept(held, until, term.body.get("locked") is True, is_shortened)
+        return found
+    is_locked = term.body.get("locked") is True
+    return replace(found, until=until, locked=is_locked, shortened=is_shortened, retained_by=_by(term))
+
+
+def _by(event: Event) -> tuple[datetime, str]:
+    return event.created_at, event.actor or event.login
 
 
 def _until(event: Event) -> datetime | None:

@@ -62,7 +62,13 @@ def test_a_page_as_json_has_what_the_page_shows(store: cs.Store) -> None:
     assert {"text": "$999.99", "mark": "new"} in found["replaced"][0]
     assert [row["seq"] for row in found["originals"]["rows"]] == list(range(1, 9))
     listed = threads.thread_list(store).as_dict()
-    assert listed["kept"] == {THREAD: {"held": True, "until": None, "locked": False, "shortened": False}}
+    [hold] = store.audit.events(THREAD, kind="hold")
+    assert listed["kept"] == {
+        THREAD: {
+            "held": True, "until": None, "locked": False, "shortened": False,
+            "held_by": [hold.as_dict()["created_at"], "legal"], "retained_by": None,
+        }
+    }  # fmt: skip
     read = threads.thread(store, THREAD, seq=4).as_dict()
     assert [entry["pos"] for entry in read["entries"]] == list(range(4, store.thread(THREAD).last_pos + 1))
     assert records.record_list(store, None, {}).as_dict()["costs"]["sums"]["attempts"]["rejected"] == 1

@@ -20,7 +20,7 @@ from compaction_store.arguments import DATABASE, LOG
 from compaction_store.checkpoints import CheckpointLog, SigningKey
 from compaction_store.summarizers import FallbackSummarizer
 from compaction_store.web import app
-from compaction_store.web.routes import PARAMETERS
+from compaction_store.web.routes import FORMS, PARAMETERS
 from web.audited import THREAD, Client, visit
 from web.test_pages import shown, text_of
 
@@ -89,12 +89,12 @@ def _fails(_: cs.CompactionContext) -> None:
 
 def test_a_hold_and_a_retention_are_a_state(url: str, store: cs.Store) -> None:
     store.custody.retain("other", datetime(2100, 1, 1, tzinfo=UTC), reason="law")
-    assert "<dd>held</dd>" in shown(url, "/thread", id=THREAD)
+    assert "<dd>held, since " in shown(url, "/thread", id=THREAD)
     listed = shown(url, "/threads")
-    assert listed.count("<td>held</td>") == 1
+    assert listed.count(">held, since ") == 1
     assert listed.count("retained until 2100-01-01") == 1
     store.custody.release(THREAD, reason="settled")
-    assert "<td>held</td>" not in shown(url, "/threads")
+    assert ">held" not in shown(url, "/threads")
     assert "<dd>not held</dd>" in shown(url, "/thread", id=THREAD)
 
 
@@ -209,7 +209,7 @@ def test_without_content_nothing_can_be_guessed(url: str) -> None:
 def test_a_parameter_that_a_page_does_not_know_is_refused(url: str) -> None:
     async def steps(client: Client) -> None:
         for page, known in PARAMETERS.items():
-            if page == "/verdict":
+            if page in FORMS:
                 continue
             others = {name for names in PARAMETERS.values() for name in names} - {*known} | {"outcom"}
             for name in others:
@@ -355,12 +355,15 @@ def test_events_without_any_optional_field_are_shown(url: str) -> None:
 
 def test_the_csv_of_threads_says_what_is_held_and_retained_as_the_page_does(url: str, store: cs.Store) -> None:
     store.append("kept", {"role": "user", "content": "hello"})
-    store.custody.retain("kept", datetime(2036, 1, 1, 12, tzinfo=UTC), reason="tax law")
+    store.custody.retain("kept", datetime(2036, 1, 1, 12, tzinfo=UTC), reason="tax law", actor="records")
+    hold = store.custody.hold(THREAD, reason="a lawsuit", actor="counsel")
     store.append("let go", {"role": "user", "content": "hello"})
     store.custody.hold("let go", reason="a lawsuit")
     store.custody.release("let go", reason="it is settled")
     page = text_of(shown(url, "/threads"))
-    assert "retained until 2036-01-01 12:00:00.000 UTC" in page
+    assert re.search(r"retained until 2036-01-01 12:00:00, since [-0-9]{10} [:0-9]{8} by records", page)
+    assert f"held, since {hold.created_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} by counsel" in page
+    assert page.count("held,") == 1
     assert "until 2036-01-01 12:00:00 UTC" in text_of(shown(url, "/thread", id="kept"))
     program = [sys.executable, "-m", "compaction_store", "threads", "--hidden", "--csv", "--url", url]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
@@ -369,6 +372,20 @@ def test_the_csv_of_threads_says_what_is_held_and_retained_as_the_page_does(url:
         THREAD: ("true", ""), "other": ("false", ""), "kept": ("false", "2036-01-01T12:00:00.000000Z"),
         "let go": ("false", ""),
     }  # fmt: skip
+
+
+def test_the_list_of_erasures_has_the_legal_basis_and_why_a_hold_was_overridden(url: str, store: cs.Store) -> None:
+    store.custody.redact(THREAD, [2], override="order 9", reason="case 5", legal_basis="Art. 17", actor="privacy desk")
+    store.append("t", {"role": "user", "content": "hello"})
+    store.custody.erase("t", reason="case 6")
+    page = text_of(shown(url, "/erasures"))
+    assert "case 5; legal basis: Art. 17; override: order 9" in page
+    assert "case 6; " not in page
+
+    async def steps(client: Client) -> None:
+        assert "order 9" not in (await client.get("/erasures")).text
+
+    visit(url, steps, content=False)
 
 
 def test_the_events_of_the_logs_are_listed_and_put_in_words(url: str, store: cs.Store) -> None:
