@@ -16,9 +16,10 @@ COPY --from=build /wheels /wheels
 RUN wheel=$(echo /wheels/compaction_store-*.whl) \
     && /opt/compaction-store/bin/pip install --no-cache-dir --disable-pip-version-check \
         "$wheel[anthropic,audit,cli,importers,mcp,openai,otel,web]"
-COPY deploy/entrypoint /usr/local/bin/compaction-store
+# In the place of pip's own script, so that `docker compose exec worker compaction-store doctor` reads the secrets too.
+COPY deploy/entrypoint /opt/compaction-store/bin/compaction-store
 USER compaction-store
 WORKDIR /var/lib/compaction-store
 ENV PATH=/opt/compaction-store/bin:$PATH PYTHONUNBUFFERED=1
-ENTRYPOINT ["/usr/local/bin/compaction-store"]
+ENTRYPOINT ["compaction-store"]
 CMD ["--help"]

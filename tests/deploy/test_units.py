@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -37,12 +38,18 @@ def test_there_are_units_of_the_worker_and_of_the_pages() -> None:
     assert [unit.stem for unit in UNITS] == ["compaction-store-pages", "compaction-store-worker"]
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
-def test_the_command_is_one_that_the_program_has(unit: Path) -> None:
-    [line] = [line for line in unit.read_text(encoding="utf-8").splitlines() if line.startswith("ExecStart=")]
-    _, command, *given = line.split()
+def _commands() -> list[str]:
+    """Returns the commands of the units and of compose.yaml."""
+    units = [re.search(r"^ExecStart=\S+ (.*)$", unit.read_text(encoding="utf-8"), re.MULTILINE) for unit in UNITS]
+    composed = re.findall(r"^ {4}command: (.*)$", (ROOT / "compose.yaml").read_text(encoding="utf-8"), re.MULTILINE)
+    return [unit[1] for unit in units if unit is not None] + composed
+
+
+@pytest.mark.parametrize("command", _commands())
+def test_the_command_is_one_that_the_program_has_and_shows_its_metrics(command: str) -> None:
+    verb, *given = command.split()
     helped = subprocess.run(
-        [sys.executable, "-m", "compaction_store", command, "--help"],
+        [sys.executable, "-m", "compaction_store", verb, "--help"],
         capture_output=True,
         text=True,
         check=True,
@@ -50,3 +57,8 @@ def test_the_command_is_one_that_the_program_has(unit: Path) -> None:
     )
     for option in given:
         assert not option.startswith("--") or option in helped.stdout
+    assert "--metrics" in given
+
+
+def test_each_service_is_run_by_a_unit_or_by_compose() -> None:
+    assert [command.split()[0] for command in _commands()] == ["serve", "worker", "worker", "api", "mcp", "serve"]
