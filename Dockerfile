@@ -9,12 +9,12 @@ COPY docs docs
 RUN python3 -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM ${PYTHON}
-# An environment of its own, because Debian's Python refuses packages beside its own.
-RUN python3 -m venv /opt/compaction-store \
+# An environment of its own, because Debian's Python refuses packages beside its own. It needs no pip of its own.
+RUN python3 -m venv --without-pip /opt/compaction-store \
     && useradd --system --create-home --home-dir /var/lib/compaction-store --uid 10001 compaction-store
 COPY --from=build /wheels /wheels
 RUN wheel=$(echo /wheels/compaction_store-*.whl) \
-    && /opt/compaction-store/bin/pip install --no-cache-dir --disable-pip-version-check \
+    && python3 -m pip --python /opt/compaction-store/bin/python install --no-cache-dir --disable-pip-version-check \
         "$wheel[anthropic,audit,cli,importers,mcp,openai,otel,web]"
 # In the place of pip's own script, so that `docker compose exec worker compaction-store doctor` reads the secrets too.
 COPY deploy/entrypoint /opt/compaction-store/bin/compaction-store
