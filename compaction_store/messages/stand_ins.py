@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 from compaction_store.models import Element, Payload
 
 _LINE = re.compile(r'"?\[Result of .* cleared: [\d,]+ tokens, seqs? [\d,]')
 _INPUT = "[Input cleared: "
+_FILE = re.compile(r"; (\S[^;]*) \((read|written|deleted|moved)\)(?=; |\]\Z)")
 _LONGEST_TOOL = 100
 
 
@@ -16,9 +19,18 @@ def cleared(tool: str, tokens: int, place: str) -> str:
     return f"[Result of {tool[:_LONGEST_TOOL]} cleared: {tokens:,} tokens, {place}]"
 
 
-def input_cleared(tokens: int, place: str) -> str:
-    """Returns the line for the input of a call with a number of tokens. `place` names the seqs of the original."""
-    return f"{_INPUT}{tokens:,} tokens, {place}]"
+def input_cleared(tokens: int, place: str, files: Iterable[str] = ()) -> str:
+    """Returns the line for the input of a call with a number of tokens. `place` names the seqs of the original.
+
+    `files` are the files that the call used, such as `a.py (written)`.
+    """
+    return f"{_INPUT}{'; '.join([f'{tokens:,} tokens, {place}', *files])}]"
+
+
+def files_of_cleared(given: Any) -> list[tuple[str, str]]:
+    """Returns the files in the line that replaces a call's input, each with its state."""
+    line = given.get("input") if isinstance(given, dict) else given
+    return _FILE.findall(line) if isinstance(line, str) and line.startswith(_INPUT) else []
 
 
 def has_cleared_input(text: str) -> bool:

@@ -10,8 +10,9 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
+from compaction_store.messages.stand_ins import files_of_cleared
 from compaction_store.module_data import ModuleData
 from compaction_store.probes.speech import ToolCall
 
@@ -37,6 +38,7 @@ _TOKEN = re.compile(
 _HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?[^\n]*\n")
 _PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete|Move to)(?: File)?: ([^\n]{1,500})", re.MULTILINE)
 _LONGEST_PATH = 400
+_READ = "read"
 # Characters of patterns, variables and other syntax. A text with one of them is not taken for a path.
 _NO_PATH = re.compile(r"[\n*?$`(){}<>|;\"]")
 # Only this many characters of a command are read. The rest is mostly text that the command writes to a file.
@@ -135,6 +137,8 @@ def _step_looks_up(step: Sequence[str]) -> bool:
 
 def changed_files(call: ToolCall) -> list[FileChange]:
     """Returns the files that a call changes, in order. Of a shell command, leaves out paths that look like folders."""
+    if known := files_of_cleared(call.given):
+        return [FileChange(path, cast("FileState", state)) for path, state in known if state != _READ]
     if (command := shell_command(call)) is not None:
         return [change for change in _shell_changes(command) if _is_file(change.path)]
     if (patch := _patch(call)) is not None:
@@ -163,6 +167,8 @@ def _edited(call: ToolCall) -> FileChange | None:
 def read_file(call: ToolCall) -> str | None:
     """Returns the file that a call reads, or None. A shell command reads a file if it is all that the command does."""
     given = call.given
+    if known := files_of_cleared(given):
+        return next((path for path, state in known if state == _READ), None)
     if (command := shell_command(call)) is not None:
         steps = [step for step in _steps(command) if step and step[0] != "cd"]
         named = [word for word in steps[0][1:] if _is_path(word) and _is_file(word)] if len(steps) == 1 else []
@@ -171,6 +177,13 @@ def read_file(call: ToolCall) -> str | None:
         return None
     path = next((given[field] for field in _PATH_FIELDS if isinstance(given.get(field), str)), "")
     return path if _is_path(path) and _is_file(path) else None
+
+
+def used_files(call: ToolCall) -> Iterator[str]:
+    """Yields the files that a call changes or reads, each with its state, such as `a.py (written)`."""
+    yield from (f"{change.path} ({change.state})" for change in changed_files(call))
+    if (path := read_file(call)) is not None:
+        yield f"{path} ({_READ})"
 
 
 def _is_file(path: str) -> bool:

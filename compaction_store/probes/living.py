@@ -15,7 +15,7 @@ from compaction_store.messages import framing
 from compaction_store.models import Element, Payload
 from compaction_store.models.state import CARRIED
 from compaction_store.module_data import ModuleData
-from compaction_store.probes.calls import changed_files, read_file
+from compaction_store.probes.calls import used_files
 from compaction_store.probes.speech import MessageReading, ToolCall
 
 _DATA = ModuleData(__file__)
@@ -80,10 +80,7 @@ def _lines(payload: Payload, seq: int, latest: Collection[str]) -> Iterator[Line
     for call in reading.calls:
         if call.name in latest and (text := list_text(call)):
             yield Line(seq, call.name, masked(text))
-        for change in changed_files(call):
-            yield Line(seq, _FILES, f"{change.path} ({change.state})")
-        if (path := read_file(call)) is not None:
-            yield Line(seq, _FILES, f"{path} (read)")
+        yield from (Line(seq, _FILES, file) for file in used_files(call))
 
 
 def list_text(call: ToolCall) -> str:

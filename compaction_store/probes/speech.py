@@ -125,7 +125,7 @@ class MessageReading:
         given_field, given = row.input_of(call)
         tool = str(body.get("name") or row.name)
         raw = given if isinstance(given, str) else None
-        given = given if raw is None else _parsed(raw)
+        given = given if raw is None else parsed(raw)
         self.calls.append(ToolCall(row.id_of(call), tool, field, given))
         where = f"{prefix}{given_field}"
         self.said.append(Said("label", f"{prefix}name", tool))
@@ -193,7 +193,7 @@ def _is_data(text: str) -> bool:
     return len(text) > _LONGEST_WORD and (text.startswith("data:") or set(" \n\t").isdisjoint(text[:_LONGEST_WORD]))
 
 
-def _parsed(text: str) -> Any:
+def parsed(text: str) -> Any:
     """Parses a JSON object or array. Returns any other text unchanged."""
     if text.lstrip()[:1] not in ("{", "["):
         return text

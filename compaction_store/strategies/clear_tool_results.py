@@ -59,8 +59,10 @@ class ClearToolResults(base.Pinnable):
     result. A batch must either meet the budget's target or save `clear_at_least`: a number of tokens as an integer, or
     a share of the view as a float.
 
-    With `inputs`, the inputs of the calls are cleared with their results, as Anthropic's `clear_tool_inputs` does, but
-    the newest list or plan of a known tool, such as `TodoWrite`, is kept.
+    With `inputs`, the inputs of the calls are cleared with their results, as Anthropic's `clear_tool_inputs` does. The
+    line in place of an input names the files that the call read or changed. `latest` names tools that keep a list or a
+    plan: the newest call of each stays with its result. With `inputs`, these are by default the tools of known agents,
+    such as `TodoWrite`.
     """
 
     keep: int = base.option(3, keep=base.a_count(0))
@@ -68,6 +70,7 @@ class ClearToolResults(base.Pinnable):
     _: KW_ONLY
     clear_at_least: float = base.option(CLEAR_AT_LEAST, keep=base.a_saving)
     inputs: bool = base.option(default=False, keep=base.a_switch)
+    latest: Collection[str] | None = base.option(None, keep=lambda given, _: None if given is None else _names(given))
 
     def steps(self, ctx: CompactionContext) -> Steps:
         missing = None if ctx.budget is None else ctx.total_tokens - ctx.budget.target_tokens
@@ -97,12 +100,12 @@ class ClearToolResults(base.Pinnable):
         chosen_ = defaultdict[int, list[_Result]](list)
         calls = defaultdict[int, list[_Call]](list)
         results = list(_results(elements))
-        plans = _plans(results) if self.inputs else frozenset[_Call]()
+        plans = _newest(results, self.latest, inputs=self.inputs)
         for found in results[: max(0, len(results) - self.keep)]:
-            if found.tool not in self.exclude and found.element not in kept:
+            if found.tool not in self.exclude and found.element not in kept and plans.get(found.tool) is not found:
                 chosen_[found.element].append(found)
                 call = found.call if self.inputs else None
-                if call is not None and call.element not in kept and call not in plans:
+                if call is not None and call.element not in kept:
                     calls[call.element].append(call)
         run: list[int] = []
         forms: dict[int, tuple[Payload, ...]] = {}
@@ -164,19 +167,27 @@ def _change(elements: Sequence[Element], run: Sequence[int], forms: dict[int, tu
     return Change(start, end, "truncation", messages, reason="results of tools cleared")
 
 
-def _plans(results: Iterable[_Result]) -> frozenset[_Call]:
-    """Returns the newest call of each tool that keeps a list or a plan."""
-    from compaction_store.probes.living import LATEST  # noqa: PLC0415 — few stores read it
+def _newest(results: Iterable[_Result], latest: Collection[str] | None, *, inputs: bool) -> dict[str, _Result]:
+    """Returns the newest result of each tool that keeps a list or a plan."""
+    if latest is None and inputs:
+        from compaction_store.probes.living import LATEST  # noqa: PLC0415 — few stores read it
 
-    return frozenset({r.tool: r.call for r in results if r.call is not None and r.tool in LATEST}.values())
+        latest = LATEST
+    return {found.tool: found for found in results if found.tool in (latest or ())}
 
 
-def _without_input(message: Payload, path: Path, counter: Counter, place: str) -> Payload:
+def _without_input(message: Payload, call: _Call, counter: Counter, place: str) -> Payload:
     """Returns a message with a line in place of the input of a call, or the same message if that saves nothing."""
+    from compaction_store.probes.calls import used_files  # noqa: PLC0415 — few stores read it
+    from compaction_store.probes.speech import ToolCall, parsed  # noqa: PLC0415
+
+    path = call.path
 
     def exchange(piece: Content) -> Any:
         before = counter.text(_text(piece.value))
-        line = stand_ins.input_cleared(before, place)
+        given = parsed(piece.value) if isinstance(piece.value, str) else piece.value
+        files = dict.fromkeys(used_files(ToolCall(None, call.tool, "", given)))
+        line = stand_ins.input_cleared(before, place, files)
         new: Any = line if piece.kind == "text" else {"input": line}
         new = compact(new) if piece.kind == "arguments" else new
         return piece.value if counter.text(_text(new)) >= before else new
@@ -223,7 +234,7 @@ def _cleared(
         messages[found.message] = _put(message, found, new)
     for call in calls:
         old = messages[call.message]
-        messages[call.message] = _without_input(old, call.path, counter, _seq(element, call.message))
+        messages[call.message] = _without_input(old, call, counter, _seq(element, call.message))
     if all(a is b for a, b in zip(messages, element.messages, strict=True)) or any(map(is_erased, messages)):
         return None
     return tuple(messages)

@@ -21,7 +21,7 @@ from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.models.state import PartName, State, StateLine, without_carried
 from compaction_store.module_data import ModuleData
-from compaction_store.probes.calls import changed_files, read_file, shell_command
+from compaction_store.probes.calls import changed_files, read_file, shell_command, used_files
 from compaction_store.probes.living import LATEST, list_text
 from compaction_store.probes.speech import ToolCall
 from compaction_store.summarizers.cover import HEAD
@@ -237,10 +237,11 @@ class _Reading:
 
     def _call(self, kind: PartType, call: Payload, seq: int) -> Iterator[Saying]:
         _, given = kind.input_of(call, "")
+        known = ToolCall(kind.id_of(call), str(body_of(call).get("name") or kind.name), "", parsed(given))
         if stand_ins.has_cleared_input(given if isinstance(given, str) else json.dumps(given)):
-            return
-        name = str(body_of(call).get("name") or kind.name)
-        yield from self._called(ToolCall(kind.id_of(call), name, "", parsed(given)), seq)
+            yield from (Saying((seq,), text, "call", 1.0, "files") for text in used_files(known))
+        else:
+            yield from self._called(known, seq)
 
     def _called(self, call: ToolCall, seq: int) -> Iterator[Saying]:
         entries = list_text(call).splitlines() if call.name in LATEST else []

@@ -23,7 +23,9 @@ from support.strategy_runs import (
 
 from compaction_store import InvalidInput
 from compaction_store.messages.tool_pairs import call_and_result_ids
+from compaction_store.probes.living import living
 from compaction_store.strategies import ClearToolResults
+from compaction_store.summarizers import StateSummary
 
 LONG = "seen on the page " * 200
 GIVEN = {"path": "a.py", "text": "written to the file " * 100}
@@ -65,7 +67,7 @@ def test_inputs_go_with_their_results(form: str) -> None:
     ctx = run(ClearToolResults(keep=1, inputs=True), elements(messages))
     new = ctx.result_messages
     assert [input_of(form, new[i])["input"].startswith("[Input cleared: ") for i in (1, 3)] == [True, True]
-    assert input_of(form, new[1])["input"].endswith(" tokens, seq 2]")
+    assert input_of(form, new[1])["input"].endswith(" tokens, seq 2; a.py (written)]")
     assert new[5:] == messages[5:], "the call of a result that is kept is kept"
     assert call_and_result_ids(new) == call_and_result_ids(messages)
     assert not REFUSED[form](new)
@@ -81,6 +83,40 @@ def test_the_newest_plan_is_kept(form: str) -> None:
     ctx = run(ClearToolResults(keep=0, inputs=True), elements(thread(form, "TodoWrite")))
     inputs = [input_of(form, ctx.result_messages[i]) for i in (1, 3, 5)]
     assert [one == GIVEN for one in inputs] == [False, False, True]
+
+
+def test_the_files_of_a_cleared_input_are_named_and_read_again() -> None:
+    patch = f"*** Begin Patch\n*** Update File: src/b.py\n{GIVEN['text']}\n*** Delete File: c.py\n*** End Patch"
+    long = {"why": GIVEN["text"]}
+    given: list[tuple[str, Payload]] = [
+        ("write", GIVEN), ("Read", {"file_path": "d e.py", **long}), ("apply_patch", {"input": patch}),
+        ("bash", {"command": f"rm old.txt; echo '{GIVEN['text']}' > new.txt"}), ("look", long),
+    ]  # fmt: skip
+    for form in ("anthropic", "chat", "responses"):
+        pairs = [m for n, (tool, value) in enumerate(given) for m in pair(form, f"call_{n}", tool, value)]
+        messages = [{"role": "user", "content": "go"}, *pairs, {"role": "assistant", "content": "."}]
+        before = list(living(elements(messages)).files)
+        assert before == ["a.py", "d e.py", "src/b.py", "c.py", "old.txt", "new.txt"]
+        cleared = run(ClearToolResults(keep=0, inputs=True), elements(messages))
+        lines = [input_of(form, cleared.result_messages[i])["input"] for i in range(1, 11, 2)]
+        assert [line.partition("; ")[2] for line in lines] == [
+            "a.py (written)]", "d e.py (read)]", "src/b.py (written); c.py (deleted)]",
+            "old.txt (deleted); new.txt (written)]", "",
+        ]  # fmt: skip
+        assert living(cleared.elements).files == living(elements(messages)).files
+        named = StateSummary()(cleared.elements).text
+        assert all(f"- {name} (" in named for name in before), named
+
+
+@pytest.mark.parametrize("inputs", [False, True])
+def test_the_newest_list_of_a_tool_by_name_stays_with_its_result(*, inputs: bool) -> None:
+    messages = thread("chat", "get_plan")
+    cleared = run(ClearToolResults(keep=0, inputs=inputs, latest="get_plan"), elements(messages)).result_messages
+    assert [message["content"] == LONG for message in cleared[2:7:2]] == [False, False, True]
+    assert input_of("chat", cleared[5]) == GIVEN
+    assert ClearToolResults(latest="get_plan").name == "ClearToolResults(latest=['get_plan'])"
+    without = run(ClearToolResults(keep=0, inputs=inputs, latest=()), elements(thread("chat", "TodoWrite")))
+    assert without.result_messages[6]["content"] != LONG
 
 
 def test_short_inputs_pins_and_excluded_tools_are_kept() -> None:
