@@ -355,7 +355,7 @@ class Planner:
             raise error
         summary = Summary(result) if isinstance(result, str) else result
         summary = summary_calls.recordable(summary) if call is None else call.summary(summary)
-        if not summary.text.strip():
+        if not summary.text.strip() and not summary.unreadable:
             self.plan.reject(ask, "summary", errors.EmptySummary, "the summary is empty", summary, call)
         return summary
 

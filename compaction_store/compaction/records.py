@@ -65,6 +65,8 @@ def _body(attempt: Attempt) -> Payload:
         body |= {name: value for name, value in parts.items() if value is not None}
     if attempt.outcome == "applied":
         body["replacement"] = list(attempt.replacement)
+        if summary is not None and summary.unreadable:
+            body["unreadable"] = True
     if attempt.allow:
         body["allow"] = sorted(attempt.allow)
     rest = {"reason": attempt.reason, "authority": attempt.authority, "error": attempt.error}

@@ -49,6 +49,12 @@ class Summary(AsDict):
     summarizer: str | None = None
     checks: Payload | None = None
 
+    @property
+    def unreadable(self) -> bool:
+        """Whether there is no text because only the provider can read the replacement."""
+        given = [message for message in self.replacement or () if isinstance(message, dict)]
+        return not self.text.strip() and any(message.get("encrypted_content") for message in given)
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt(AsDict):
@@ -164,7 +170,7 @@ class Compaction(AsDict):
 
     @property
     def unreadable(self) -> bool:
-        """Whether the summary was adopted from a provider in a form that only the provider can read."""
+        """Whether a provider made the summary in a form that only the provider can read."""
         return self.body is not None and self.body.get("unreadable") is True
 
     @property

@@ -218,6 +218,8 @@ def _naming_the_way_out(view: View) -> Iterator[None]:
 
 def _way_out(view: View, seq: int) -> str:
     index = next(index for index, element in enumerate(view.elements) if element.seq == seq)
+    if (number := view.elements[index].number) is not None and number > 0:
+        return f"revoke(thread_id, {number}) brings back the messages that it replaced"
     items = tool_pairs.items_of(view.elements)
     span = tool_pairs.Links(items).closed(index, index)
     if span is None:

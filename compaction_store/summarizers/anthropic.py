@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 from compaction_store import errors
 from compaction_store.arguments import number, other
@@ -27,9 +27,6 @@ from compaction_store.waiting import Work, drive, drive_async
 
 _GOOD = ("end_turn", "stop_sequence")
 _RESERVED = ("model", "max_tokens", "messages", "stream")
-
-Mode = Literal["prompt", "inline", "native"]
-_MODES = ("prompt", "inline", "native")
 
 
 class AnthropicSummarizer(prompted.ModelSummarizer):
@@ -53,7 +50,7 @@ class AnthropicSummarizer(prompted.ModelSummarizer):
         model: str,
         instructions: str | None = None,
         max_tokens: int = 4096,
-        mode: Mode = "prompt",
+        mode: prompted.Mode = "prompt",
         deadline: float = 600.0,
         stream: bool = True,
         parameters: Mapping[str, Any] | None = None,
@@ -64,22 +61,13 @@ class AnthropicSummarizer(prompted.ModelSummarizer):
         _check_client(client, "AnthropicSummarizer")
         unfit = {"prompt": [*_RESERVED, "system"], "inline": _RESERVED}.get(str(mode), _UNFIT)
         super().__init__(
-            client, model, instructions, max_tokens, deadline, parameters, checks, mode=mode, modes=_MODES,
-            context=context, render=render, unfit=unfit, limit="max_tokens",
+            client, model, instructions, max_tokens, deadline, parameters, checks, mode=mode, context=context,
+            render=render, unfit=unfit, limit="max_tokens",
         )  # fmt: skip
         self._stream = stream
 
-    @property
-    def can_repair(self) -> bool:
-        return self._mode != "native"
-
     def __repr__(self) -> str:
         return f"AnthropicSummarizer(model={self._model!r}, mode={self._mode!r})"
-
-    def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
-        if self._mode == "native":
-            raise errors.InvalidInput(f"mode must be 'prompt' or 'inline' to answer a prompt, not {self._mode!r}")
-        return super().answer(prompt, document)
 
     def _summary(self, request: Request, asked: prompted.Asked) -> Work[Summary]:
         if self._mode != "native":

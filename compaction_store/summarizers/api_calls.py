@@ -13,7 +13,7 @@ import random
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import ModuleType
@@ -193,11 +193,29 @@ class ResponseRequest(ApiRequest):
         return response_answer(_streamed_response(body) if _is_stream(body) else _parsed(response, body))
 
 
+class CompactRequest(ApiRequest):
+    """A request to the compact endpoint of OpenAI's Responses API."""
+
+    def open(self, client: Any) -> Any:
+        return client.responses.with_streaming_response.compact(**self.parameters)
+
+    def answer(self, response: Any, body: bytes) -> OpenAIAnswer:
+        given = _object(_parsed(response, body))
+        if error := _object(given.get("error")):
+            raise AnsweredError(error)
+        output = [item for item in map(_object, _list(given.get("output"))) if item]
+        has_text = any(item.get("encrypted_content") for item in output)
+        is_whole = has_text and given.get("object") == "response.compaction"
+        usage = _usage(given.get("usage"), "input_tokens", "output_tokens")
+        return OpenAIAnswer(given.get("id"), given.get("model"), "compaction", "", usage, is_whole, False, output)
+
+
 @dataclass(frozen=True, slots=True)
 class OpenAIAnswer:
     """An answer of an OpenAI API, with the fields of Anthropic's answers, so that both are recorded in the same way.
 
     `is_whole` is true if the model finished the answer. `is_refused` is true if the model or a filter refused it.
+    `output` has the items in place of a conversation, if the answer is a compaction.
     """
 
     id: Any
@@ -207,6 +225,7 @@ class OpenAIAnswer:
     usage: Payload | None
     is_whole: bool
     is_refused: bool
+    output: Sequence[Payload] = ()
 
     def to_dict(self, **_options: Any) -> Payload:
         return {

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 from compaction_store.arguments import other
 from compaction_store.compaction.checks import Check
-from compaction_store.errors import InvalidInput, MissingExtra
-from compaction_store.models import Payload
+from compaction_store.compaction.summary_request import Request
+from compaction_store.errors import InvalidInput, MissingExtra, NativeRefused, SummaryUseless
+from compaction_store.messages.tool_pairs import is_system
+from compaction_store.models import Payload, Summary
 from compaction_store.rendering.blocks import both
-from compaction_store.rendering.view import for_openai
-from compaction_store.summarizers.api_calls import CompletionRequest, OpenAIAnswer, ResponseRequest
+from compaction_store.rendering.view import View, for_openai
+from compaction_store.summarizers.api_calls import CompactRequest, CompletionRequest, OpenAIAnswer, ResponseRequest
 from compaction_store.summarizers.prompted import CONTEXT, Asked, Mode, ModelSummarizer, Render, finished
 from compaction_store.waiting import Work
 
@@ -28,6 +31,7 @@ _RESERVED = {
     "chat": ("model", "messages", "stream", "stream_options", "n", *_LIMITS),
     "responses": ("model", "input", "instructions", "stream", "background", "max_output_tokens"),
 }
+_NOT_NATIVE = ("previous_response_id", "tools")
 
 # The reasons that some servers give if the model's window was full. Other servers give the same reason as for an answer
 # that was cut off at its limit.
@@ -41,7 +45,8 @@ class OpenAISummarizer(ModelSummarizer):
     """Summarizes with a model of an OpenAI-compatible API. The caller makes, configures and closes the client.
 
     `api` is "chat" for the Chat Completions API, or "responses" for the Responses API, which is asked to store nothing
-    unless `parameters` has `store`. `limit_name` is the name of the Chat Completions parameter that limits the tokens
+    unless `parameters` has `store`. `mode="native"` asks for the Responses API's own compaction, which is encrypted and
+    has no `max_tokens`. `limit_name` is the name of the Chat Completions parameter that limits the tokens
     of an answer; older servers only know `max_tokens`. `stream` requests streams, for servers and proxies that close a
     connection without traffic; a stream that was not requested is read too. The other options are those of
     `AnthropicSummarizer`.
@@ -78,12 +83,16 @@ class OpenAISummarizer(ModelSummarizer):
             raise InvalidInput(f"limit_name must be 'max_completion_tokens' or 'max_tokens'{other(limit_name)}")
         if limit_name is not None and api == "responses":
             raise InvalidInput("limit_name must not be given with api='responses', whose limit has only one name")
+        if mode == "native" and (api == "chat" or stream or checks):
+            raise InvalidInput("mode='native' must have api='responses', no stream, and no checks of an encrypted text")
         limit = (limit_name or _LIMITS[0]) if api == "chat" else "max_output_tokens"
         super().__init__(
-            client, model, instructions, max_tokens, deadline, parameters, checks, mode=mode,
-            modes=("prompt", "inline"), context=context, render=render or partial(for_openai, api=api),
-            unfit=_RESERVED[api], limit=limit,
+            client, model, instructions, max_tokens, deadline, parameters, checks, mode=mode, context=context,
+            render=render or partial(for_openai, api=api), limit=limit,
+            unfit=(*_RESERVED[api], *(_NOT_NATIVE if mode == "native" else ())),
         )  # fmt: skip
+        if mode == "native":
+            self._limit = {}
         self._is_chat = api == "chat"
         self._conversation = "messages" if self._is_chat else "input"
         self._stream: Payload = {}
@@ -94,6 +103,22 @@ class OpenAISummarizer(ModelSummarizer):
     def __repr__(self) -> str:
         api = "" if self._is_chat else ", api='responses'"
         return f"OpenAISummarizer(model={self._model!r}{api})"
+
+    def _summary(self, request: Request, asked: Asked) -> Work[Summary]:
+        """Asks the API for its own compaction: the users' messages, and an item that only the API can read."""
+        if self._mode != "native":
+            return (yield from super()._summary(request, asked))
+        if any(map(is_system, (message for element in request for message in element.messages))):
+            raise NativeRefused("a system message is inside the span")
+        given = self._rendered(View("", 0, request.elements))
+        if all(item.get("role") == "user" or item.get("type") == "compaction" for item in given["input"]):
+            raise NativeRefused("there is nothing to summarize")
+        asked.prompt = self.instructions or given.get("instructions")
+        own = {} if asked.prompt is None else {"instructions": asked.prompt}
+        answer = yield from self._answer({**self._given, "input": given["input"], **own}, asked)
+        if not answer.is_whole:
+            raise SummaryUseless("the API returned no compaction item")
+        return replace(asked.summary(""), replacement=tuple(answer.output))
 
     def _send(self, shown: str, asked: Asked) -> Work[str]:
         given = self._given
@@ -118,7 +143,9 @@ class OpenAISummarizer(ModelSummarizer):
         parameters = {**arguments, **self._parameters, "model": self._model, **self._limit, name: [*sent, own]}
         return self._said(parameters, asked)
 
-    def _request(self, parameters: Payload) -> CompletionRequest | ResponseRequest:
+    def _request(self, parameters: Payload) -> CompletionRequest | ResponseRequest | CompactRequest:
+        if self._mode == "native":
+            return CompactRequest(parameters)
         if self._is_chat:
             return CompletionRequest({**parameters, **self._stream})
         # Without store=False, the service would store the conversation.

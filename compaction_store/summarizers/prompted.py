@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from compaction_store import errors
 from compaction_store.arguments import name_of, number, other
@@ -47,7 +47,8 @@ _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cach
 Send = Callable[[str, "Asked"], Work[str]]
 # A function that makes the agent's request from a view.
 Render = Callable[[View], Mapping[str, Any]]
-Mode = Literal["prompt", "inline"]
+Mode = Literal["prompt", "inline", "native"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 class Note(NamedTuple):
@@ -94,7 +95,7 @@ def judged(work: Work[Summary], request: Request, asked: Asked) -> Work[Summary]
     """Runs work that returns a summary, and judges it. Adds the cost to a SummarizerError, for the record."""
     try:
         summary = yield from work
-        judge(summary.text, request)
+        judge(summary, request)
     except errors.SummarizerError as error:
         error.attempted = asked.summary("")
         raise
@@ -142,8 +143,8 @@ class ModelSummarizer(ABC):
 
     def __init__(
         self, client: Any, model: str, instructions: str | None, max_tokens: int, deadline: float,
-        parameters: Mapping[str, Any] | None, checks: Sequence[Check], *, mode: str, modes: Sequence[str], context: int,
-        render: Render, unfit: Sequence[str], limit: str,
+        parameters: Mapping[str, Any] | None, checks: Sequence[Check], *, mode: str, context: int, render: Render,
+        unfit: Sequence[str], limit: str,
     ) -> None:  # fmt: skip
         check_model(model)
         number(max_tokens, "max_tokens", least=1)
@@ -151,8 +152,8 @@ class ModelSummarizer(ABC):
             raise errors.InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
         if not callable(render):
             raise errors.InvalidInput(f"render must be a function that makes a request of a view{other(render)}")
-        if mode not in modes:
-            raise errors.InvalidInput(f"mode must be {' or '.join(map(repr, modes))}{other(mode)}")
+        if mode not in MODES:
+            raise errors.InvalidInput(f"mode must be {' or '.join(map(repr, MODES))}{other(mode)}")
         number(context, "context", least=0)
         check_parameters(parameters, unfit)
         self._client = client
@@ -170,7 +171,7 @@ class ModelSummarizer(ABC):
     @property
     def can_repair(self) -> bool:
         """Whether the summarizer can repair one of its summaries if it is given the faults."""
-        return True
+        return self._mode != "native"
 
     @property
     def model(self) -> str:
@@ -185,6 +186,8 @@ class ModelSummarizer(ABC):
 
     def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
         """Returns the model's answer to a judge's prompt and a document, with the number of tokens used."""
+        if self._mode == "native":
+            raise errors.InvalidInput("mode must be 'prompt' or 'inline' to answer a prompt, not 'native'")
         return self._run(self._answered(document, self.asked(self.name, prompt)))
 
     def _answered(self, document: str, asked: Asked) -> Work[Summary]:
@@ -198,7 +201,7 @@ class ModelSummarizer(ABC):
         return drive_async(work) if self.needs_async else drive(work)
 
     def asked(self, name: str, prompt: str | None = None, **options: Any) -> Asked:
-        mode = {"mode": self._mode} if self._mode == "inline" else {}
+        mode = {} if self._mode == "prompt" else {"mode": self._mode}
         given = settings({**self._limit, **self._parameters, **mode, **options})
         return Asked(name, self._model, given, prompt, Deadline(self._deadline))
 
@@ -346,8 +349,11 @@ _MARKUP = re.compile(r"<[^<>]{0,100}>|```\w*")
 _SHELLS = _DATA.words("shell_words")
 
 
-def judge(text: str, request: Request) -> None:
+def judge(summary: Summary, request: Request) -> None:
     """Raises a SummarizerError if an answer is not a summary of the request."""
+    text = summary.text
+    if summary.unreadable:
+        return
     if not text.strip():
         raise errors.SummaryUseless("the answer is empty")
     if is_shell(text):
@@ -434,7 +440,7 @@ def _judged(request: Request, call: CallRecord, result: Any, failures: Sequence[
         raise errors.InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
     summary = call.summary(result)
     try:
-        judge(summary.text, request)
+        judge(summary, request)
     except errors.SummarizerError as error:
         error.attempted = without_text(summary)
         raise
