@@ -154,9 +154,10 @@ def test_an_unexpected_error_shows_and_logs_no_content(
 
     for name in ("thread_list", "thread", "course", "event_list", "event_page", "first"):
         monkeypatch.setattr(threads, name, fails)
-    for name in ("view", "record", "message", "text", "reply", "record_list", "sample"):
+    for name in ("view", "record", "message", "text", "reply", "record_list", "sample", "reviews"):
         monkeypatch.setattr(records, name, fails)
-    monkeypatch.setattr(cs.AsyncReader, "thread", fails)
+    for name in ("thread", "leases"):
+        monkeypatch.setattr(cs.AsyncReader, name, fails)
 
     async def steps(client: Client) -> None:
         for route, parameters in ADDRESSES:
