@@ -239,21 +239,9 @@ def log_access(request: Request, page: str, **what: Any) -> None:
 # A name of a field, and neither a type of several nor a text that may be content.
 _FIELD = re.compile("(?!(int|float|datetime)$)[a-z][a-z_0-9]{0,29}")
 _M = TypeVar("_M", bound=BaseModel)
-_NOT_FOUND = (errors.CompactionNotFound, errors.MessageNotFound, errors.PositionNotFound, errors.ThreadNotFound)
 _AWAY = (errors.DatabaseUnavailable, errors.LoginRefused)
-# The status and the title for each class of error. The first class that fits an error is used.
-ERRORS: tuple[tuple[Any, tuple[int, str]], ...] = (
-    (InvalidInput, (400, "This address is wrong")),
-    (_NOT_FOUND, (404, "Not found")),
-    (errors.ThreadErased, (410, "Erased")),
-    (errors.Conflict, (409, "The thread has changed meanwhile")),
-    (errors.PermissionDenied, (403, "Not allowed")),
-    ((errors.Rejected, errors.NotRenderable, errors.NotConfigured), (422, "A rule forbids this")),
-    (errors.UnknownEntry, (501, "This release cannot show this")),
-    (errors.OutcomeUnknown, (503, "It may have been written")),
-    ((*_AWAY, errors.NotPrimary, errors.StoreClosed), (503, "This cannot be read now")),
-    (CompactionStoreError, (500, "This cannot be shown")),
-)
+# The classes of errors, each with a status and a title. The first class that fits an error is used.
+_ERRORS = [(tuple(getattr(errors, name) for name in row["of"].split()), row) for row in _DATA["errors"]]
 # The refusals that are not the store's, by their types.
 STATUS: dict[str, int] = _DATA["status"]
 
@@ -269,7 +257,7 @@ class Refusal(Exception):
 
 def answer_to(error: CompactionStoreError) -> tuple[int, str, str]:
     """Returns the status, the title and the text for an error, without the host that a failure to connect names."""
-    status, title = next(answer for kind, answer in ERRORS if isinstance(error, kind))
+    status, title = next((row["status"], row["title"]) for kinds, row in _ERRORS if isinstance(error, kinds))
     if isinstance(error, _AWAY):
         return status, title, "The database does not answer now. Try again soon. The server's log has the reason"
     return status, title, own_text(error) or "The text of this error is not shown, because other code wrote it"

@@ -1,4 +1,4 @@
-"""The store over HTTP, for programs in other languages. `routes.py` has the routes.
+"""The store over HTTP, for programs in other languages. `routes.toml` has the routes.
 
 Nobody holds a connection to the database, or the place of another request, while a request arrives. Every call has a
 limit for its size and for its time. No answer that refuses, and no line of the log, has the content of a message.
@@ -112,7 +112,7 @@ class _Api:
             thread = path.get("thread_id")
             request.scope["call"] = {
                 # A question whether the server works is no call.
-                "page": None if route.rights is None else route.name,
+                "page": route.name if route.rights else None,
                 "id": thread and thread[:_LONGEST_ID],
             }
             async with asyncio.timeout(min(route.deadline, self.longest)):
@@ -136,7 +136,7 @@ class _Api:
 
     async def _answer(self, request: Request, route: Route, path: dict[str, Any]) -> Response:
         caller = None
-        if route.rights is not None:
+        if route.rights:
             if host_of(request.headers) not in self.hosts:
                 raise Refusal("WrongHost", "the host in the address is not one of this server's")
             caller = self.callers.who(request)

@@ -1,4 +1,4 @@
-"""The parameters of the pages, and the routes of the API: one row for each, most of which call a method of the store.
+"""The parameters of the pages, and the routes of the API, which the TOML file has. Most call a method of the store.
 
 The types of the method's parameters and result make the models of request and answer, and of the OpenAPI document.
 """
@@ -192,14 +192,14 @@ _TAKEN: dict[Any, Any] = {
 class Route(NamedTuple):
     """A call of a method of the store, or of a function of this module, with those of its parameters that are `named`.
 
-    A program needs the `rights` for it. `deadline` is in seconds, and `most_bytes` is the limit of the body.
+    A program needs the `rights` for it, if any. `deadline` is in seconds, and `most_bytes` is the limit of the body.
     """
 
     method: Literal["GET", "POST"]
     path: str
     name: str
     named: str = ""
-    rights: Literal["read", "write"] | None = "read"
+    rights: Literal["read", "write", ""] = "read"
     deadline: float = 30.0
     most_bytes: int = 64 * 1024
     made: int = 200
@@ -360,27 +360,7 @@ async def verify(
 
 
 _OWN: dict[str, Any] = {own.__name__: own for own in (healthz, readyz, request, compact, verify)}
-_THREAD, _RECORD = "/v1/threads/{thread_id}", "/v1/threads/{thread_id}/compactions/{number}"
-_APPEND = "messages key subject view expected_seq expected_head meta tokens durable raw"
-_COMPACT = "strategy window reserve trigger target force authority"
-ROUTES = (
-    Route("GET", "/healthz", "healthz", "", None, 5.0),
-    Route("GET", "/readyz", "readyz", "", None, 5.0),
-    Route("GET", "/v1/threads", "threads", "subject prefix metadata order after hidden"),
-    Route("GET", _THREAD, "thread", "hidden"),
-    Route("POST", f"{_THREAD}/messages", "append", _APPEND, "write", 60.0, 32 * 1024 * 1024, 201),
-    Route("GET", f"{_THREAD}/messages", "replay", "after"),
-    Route("GET", f"{_THREAD}/view", "view", "at"),
-    Route("GET", f"{_THREAD}/request", "request", "format at"),
-    Route("GET", f"{_THREAD}/messages/{{seq}}/seen", "seen_by"),
-    Route("GET", "/v1/compactions", "compactions", "thread_id newest_first after filters"),
-    Route("GET", _RECORD, "compaction"),
-    Route("POST", f"{_THREAD}/compact", "compact", _COMPACT, "write", 300.0),
-    Route("POST", f"{_RECORD}/revoke", "revoke", "view reason authority", "write", made=201),
-    Route("POST", f"{_THREAD}/fork", "fork", "new_thread_id at key reason authority", "write", 120.0, made=201),
-    Route("POST", f"{_THREAD}/rewind", "rewind", "seq view reason authority", "write", made=201),
-    Route("GET", f"{_THREAD}/verify", "verify", "level", deadline=60.0),
-)
+ROUTES = tuple(Route(*at.split(), **more) for at, more in _DATA["routes"].items())
 
 
 # ---- the OpenAPI document
@@ -445,7 +425,7 @@ def _operation(route: Route, names: Any) -> dict[str, Any]:
         "summary": about.partition(". ")[0].removesuffix("."),
         "description": f"{about} {limits}.",
         "parameters": parameters,
-        "security": [] if route.rights is None else [{"token": []}],
+        "security": [{"token": []}] if route.rights else [],
         "responses": {
             str(route.made): {"description": "Done.", "content": content(answer(route))},
             "default": {"description": "The request was refused.", "content": content(Error)},
