@@ -26,7 +26,8 @@ _MOST_FINDINGS = 100
 class Verifying(Tally):
     """A verification: `done` of `total` threads, the log among them, its first findings by thread, and its end.
 
-    `failure` says why it ended early, and `event` is the record of its result.
+    `unsigned` are the first threads that no checkpoint has yet, at level checkpoint. `failure` says why it ended early,
+    and `event` is the record of its result.
     """
 
     level: Level = "content"
@@ -34,6 +35,7 @@ class Verifying(Tally):
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     progress: tuple[int, int] = (0, 0)
     shown: list[tuple[str, Finding]] = field(default_factory=list)
+    unsigned: list[str] = field(default_factory=list)
     ended: datetime | None = None
     failure: str | None = None
     event: Event | None = None
@@ -41,6 +43,8 @@ class Verifying(Tally):
     def add(self, report: Report) -> None:
         super().add(report)
         self.shown += [(report.thread_id, each) for each in report.findings[: _MOST_FINDINGS - len(self.shown)]]
+        if self.level == "checkpoint" and report.thread_id and not report.covered:
+            self.unsigned += [report.thread_id][: _MOST_FINDINGS - len(self.unsigned)]
 
 
 @dataclass

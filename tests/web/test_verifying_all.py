@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -122,6 +123,22 @@ def test_a_tampered_store_turns_red_on_every_page(
     reviewing(url, steps)
     [event] = recorded(store)
     assert event.body["findings"] > 0
+
+
+def test_threads_that_no_checkpoint_has_are_named(url: str, store: cs.Store, tmp_path: Path) -> None:
+    key = cs.SigningKey.generate("example.org/audit")
+    log = cs.CheckpointLog(tmp_path / "log.jsonl", key.key)
+    store.audit.checkpoint(key, log)
+    store.append("begun later", {"role": "user", "content": "hello"})
+
+    async def steps(client: Client) -> None:
+        assert "In no checkpoint yet" not in await press(client, await token_of(client))
+        page = text_of(await press(client, await token_of(client), "checkpoint"))
+        assert "No findings in 3 threads, at level checkpoint" in page
+        [named] = re.findall(r"In no checkpoint yet: (.*?)\. ", page)
+        assert [name.strip() for name in named.split(",")] == ["begun later", LOG]
+
+    reviewing(url, steps, checkpoints=log)
 
 
 @pytest.mark.usefixtures("store")
