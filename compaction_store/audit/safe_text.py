@@ -157,8 +157,10 @@ def tenant_option(tenant: str) -> str:
     return "" if tenant == "default" else f" {option('--tenant', tenant)}"
 
 
-def as_csv(tenant: str, verb: str, options: Mapping[str, str | None], last: str | None = None) -> str:
+def as_csv(tenant: str, verb: str, options: Mapping[str, str | list[str] | None], last: str | None = None) -> str:
     """Returns the command that lists as CSV what a page shows. An option that is None is left out; "" is a flag."""
-    words = [word(f"{name}={text}" if text else name) for name, text in options.items() if text is not None]
+    given = [(name, text) for name, text in options.items() if text is not None]
+    each = ((name, text) for name, texts in given for text in ([texts] if isinstance(texts, str) else texts))
+    words = [word(f"{name}={text}" if text else name) for name, text in each]
     end = ["--", word(last)] if last else []
     return " ".join([f"compaction-store {verb}{tenant_option(tenant)}", *words, "--csv", *end])

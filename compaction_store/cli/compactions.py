@@ -58,7 +58,7 @@ def compactions(
             for record in its.compactions(thread, newest_first=newest_first, **filters.given)
         )
         found = progress.over(islice(log, limit))
-        failures = filters.given.get("outcome") in ("failed", "rejected")
+        failures = {"applied", "failed", "rejected"}.isdisjoint(filters.given.get("outcome", ["applied"]))
         none = f"no records found in {call.where}"
         if not call.all_tenants:
             records = (record for _, record in found)

@@ -57,7 +57,7 @@ class FilterOptions(Bundle):
 
     def __init__(self, **values: Any) -> None:
         times = {name: moment(values[name], row.flag) for name, row in FILTERS.items() if row.form == "time"}
-        self.given: dict[str, Any] = {name: value for name, value in (values | times).items() if value is not None}
+        self.given = {name: value for name, value in (values | times).items() if value not in (None, [])}
 
     @classmethod
     def options(cls) -> dict[str, tuple[Any, Any]]:
@@ -70,12 +70,14 @@ _METAVARS = {"text": "NAME", "range": "RANGE", "time": "WHEN", "uuid": "UUID", "
 def _option(row: Filter) -> Any:
     kinds = {"number": int, "uuid": UUID, "range": Any, "object": Mapping[str, Any]}
     kind: Any = Literal[row.choices] if row.choices else kinds.get(row.form, str)
+    help_text, metavar = row.help, row.metavar or _METAVARS.get(row.form)
+    if row.form == "choices":
+        kind, help_text, metavar = list[str], f"{row.help} May be given several times.", "|".join(row.choices)
     parsers: dict[str, Any] = {"range": bounds, "object": json_object}
     more: dict[str, Any] = {"min": 1} if row.form == "number" else {}
     if (parse := parsers.get(row.form)) is not None:
         more["parser"] = lambda text: parse(text, row.flag)
-    metavar = row.metavar or _METAVARS.get(row.form)
-    return Annotated[kind | None, option(f"{row.flag} {metavar or ''}".strip(), row.help, **more)]
+    return Annotated[kind | None, option(f"{row.flag} {metavar or ''}".strip(), help_text, **more)]
 
 
 class PrintOptions(Bundle):

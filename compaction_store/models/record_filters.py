@@ -7,7 +7,7 @@ and entered is written once for each form, in the layer that needs it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
@@ -16,14 +16,15 @@ from compaction_store.models.compactions import Compaction
 from compaction_store.models.vocabulary import KINDS, OUTCOMES, STATUSES, Kind, Outcome, Status
 from compaction_store.module_data import ModuleData
 
-# A `range` has a lowest and a highest number, of which either may be missing. An `object` is a JSON object.
-Form = Literal["text", "choice", "number", "range", "time", "uuid", "object"]
+# Of `choices`, several may be given. A `range` has a lowest and a highest number, of which either may be missing. An
+# `object` is a JSON object.
+Form = Literal["text", "choice", "choices", "number", "range", "time", "uuid", "object"]
 
 
 class SampleFilters(TypedDict, total=False):
     """The filters of `sample` and `compactions`. A filter that is None matches all records."""
 
-    outcome: Outcome | None
+    outcome: Outcome | Sequence[Outcome] | None
     kind: Kind | None
     actor: str | None
     model: str | None

@@ -214,7 +214,7 @@ class _AuditPages:
 
         def link(page: str, /, **parameters: Any) -> str:
             given = {key: value for key, value in parameters.items() if value not in (None, "")}
-            return Whole(root + page + (f"?{urlencode(given)}" if given else ""))
+            return Whole(root + page + (f"?{urlencode(given, doseq=True)}" if given else ""))
 
         form_token = self._form_tokens.made(request.scope["reader"]) if self._reviews is not None else ""
         facts = {} if found is None else vars(found)
@@ -280,7 +280,7 @@ class _AuditPages:
         found = await records.record(self._reader, name, number, asked.number("after") or 0, content=self._content)
         self._seen(request, "record", thread_id=name, number=number)
         drawn_for = asked.json_object("sample")
-        back = {key: str(value) for key, value in (drawn_for or {}).items() if key in SAMPLE}
+        back = {key: value for key, value in (drawn_for or {}).items() if key in SAMPLE}
         reader = pinned(self._reader, name, found.record.thread_uid)
         more = {
             "title": f"Record {number} of {name}", "id": name, "sample": drawn_for, "back": back,
@@ -335,7 +335,7 @@ class _AuditPages:
         if sample is None:
             return RedirectResponse(f"{root}/record?{urlencode({'id': name, 'number': number})}", status_code=303)
         parameters = {key: value for key, value in sample.items() if key in SAMPLE}
-        return RedirectResponse(f"{root}/sample?{urlencode(parameters | {'next': 1})}", status_code=303)
+        return RedirectResponse(f"{root}/sample?{urlencode(parameters | {'next': 1}, doseq=True)}", status_code=303)
 
     async def message(self, request: Request, asked: Parameters) -> Response:
         name, seq = asked.text("id"), asked.needed("seq")
@@ -377,7 +377,7 @@ class _AuditPages:
         )
         if found.records.rows:
             self._seen(request, "records", thread_id=thread_id)
-        given = {key: asked.optional(key) for key in ("id", *FILTERS)}
+        given = {key: asked.written(key) for key in ("id", *FILTERS)}
         # The command gets exact times, because it reads times in the time zone of its machine.
         times = {key: at.isoformat() for key in _TIMES if (at := wanted[key]) is not None}
         more = {
@@ -451,7 +451,7 @@ class _AuditPages:
 
     async def sample(self, request: Request, asked: Parameters) -> Response:
         """Draws a sample, or shows its form. With its seed and times, its address draws the same records again."""
-        given = {key: asked.optional(key) for key in SAMPLE_FILTERS}
+        given = {key: asked.written(key) for key in SAMPLE_FILTERS}
         seed = asked.number("seed")
         if seed is None:
             given["until"] = given["until"] or datetime.now(UTC).isoformat(timespec="seconds")
@@ -466,7 +466,7 @@ class _AuditPages:
         }
         if fixed != {key: value for key, value in given.items() if value is not None}:
             root: str = request.scope.get("root_path", "")
-            address = urlencode({"seed": seed, "count": count, **fixed})
+            address = urlencode({"seed": seed, "count": count, **fixed}, doseq=True)
             return RedirectResponse(f"{root}/sample?{address}", status_code=303)
         found = await records.sample(self._reader, wanted, fixed, seed, count)
         if asked.optional("next") is not None:

@@ -44,6 +44,8 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     page: (*names.split(), *_MORE.get(page, ())) for page, names in _DATA["parameters"].items()
 }
 FORMS: tuple[str, ...] = tuple(_DATA["forms"])
+# The parameters that may be given several times.
+_SEVERAL = tuple(row.name for row in FILTERS.values() if row.form == "choices")
 _MOST_DIGITS = 15
 _PERCENT = "_percent"
 
@@ -55,7 +57,7 @@ class Parameters:
         """Raises InvalidInput for a parameter that is given twice, or that the page does not know, such as a typo."""
         self._given = request.query_params
         for name in self._given:
-            if len(self._given.getlist(name)) > 1:
+            if len(self._given.getlist(name)) > 1 and name not in _SEVERAL:
                 raise InvalidInput(f"{name:.80} must be given once only")
             if name.removesuffix(_PERCENT) not in known:
                 its = f"one of {', '.join(known)}" if known else "left out, because this page has none"
@@ -69,6 +71,11 @@ class Parameters:
 
     def optional(self, name: str) -> str | None:
         return exact(self._given, name) or None
+
+    def written(self, name: str) -> str | list[str] | None:
+        """Returns the value of a filter as it is in the address: a list if it is given several times."""
+        several = [text for text in self._given.getlist(name) if text]
+        return several if len(several) > 1 else self.optional(name)
 
     def number(self, name: str, least: int = 0) -> int | None:
         text = self.optional(name)
@@ -96,8 +103,8 @@ class Parameters:
         """Returns the value of a filter of records."""
         if row.form == "number":
             return self.number(row.name, 1)
-        text = self.optional(row.name)
-        return text if text is None or row.form not in _READERS else _READERS[row.form](text, row.name)
+        text = self.written(row.name)
+        return text if not isinstance(text, str) or row.form not in _READERS else _READERS[row.form](text, row.name)
 
     def json_object(self, name: str) -> dict[str, Any] | None:
         text = self.optional(name)
@@ -252,8 +259,13 @@ def _taken(hint: Any, route: Route) -> Any:
     if hint in _TAKEN:
         return _TAKEN[hint]
     if origin in (Union, UnionType):
-        # A view at a record is a view at its pos.
-        kinds = [_taken(part, route) for part in parts if part is not Compaction or datetime not in parts]
+        # A view at a record is a view at its pos. A query has each parameter once.
+        kinds = [
+            _taken(part, route)
+            for part in parts
+            if (part is not Compaction or datetime not in parts)
+            and (get_origin(part) is not Sequence or route.method == "POST")
+        ]
         return Union[tuple(kinds)]  # noqa: UP007 — the members are computed
     if origin is Mapping:
         return Object if route.method == "POST" else Annotated[str, AfterValidator(as_object)]

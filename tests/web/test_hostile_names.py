@@ -36,7 +36,9 @@ class Forms(HTMLParser):
         given = {name: value or "" for name, value in attrs}
         if tag == "form":
             self.found.append((given["action"], given.get("method", "get"), {}))
-        elif tag == "input" and given.get("type") != "radio" and "name" in given:
+        elif tag == "input" and given.get("type") in ("radio", "checkbox") and "checked" not in given:
+            pass
+        elif tag == "input" and "name" in given:
             value = re.sub(r"\r\n|\r|\n", "\r\n" if given.get("type") == "hidden" else "", given.get("value", ""))
             self.found[-1][2][given["name"]] = value
 

@@ -24,7 +24,7 @@ _ALLOWED = {
     "label", "input",
     "button", "select", "option", "svg", "image", "path", "figure", "figcaption", "span", "mark", "pre",
     "article", "section", "line", "rect", "text",
-    "details", "summary", "strong", "code",
+    "details", "summary", "strong", "code", "fieldset", "legend", "datalist",
 }  # fmt: skip
 
 

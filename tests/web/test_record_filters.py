@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 import subprocess
 import sys
 from typing import get_type_hints
@@ -10,6 +13,8 @@ import pytest
 
 import compaction_store as cs
 from compaction_store.models.record_filters import FILTERS, RecordFilters, SampleFilters
+from compaction_store.models.vocabulary import OUTCOMES
+from web.audited import THREAD, Client, visit
 
 _ADDED = """
 import asyncio
@@ -75,7 +80,41 @@ def test_the_types_of_the_filters_are_those_of_the_rows() -> None:
     assert [row.name for row in FILTERS.values() if row.is_of_samples] == list(get_type_hints(SampleFilters))
     for row in FILTERS.values():
         assert row.where or row.holds is not None
-        assert bool(row.choices) == (row.form == "choice")
+        assert bool(row.choices) == (row.form in ("choice", "choices"))
+
+
+def test_several_outcomes_are_one_question(url: str, store: cs.Store) -> None:
+    every = {outcome: [each.number for each in store.compactions(THREAD, outcome=outcome)] for outcome in OUTCOMES}
+    assert len(every["failed"]) == 1
+    wanted = sorted(every["failed"] + every["rejected"])
+    assert [each.number for each in store.compactions(THREAD, outcome=["rejected", "failed"])] == wanted
+    assert store.audit.sample(1, outcome=("failed", "applied")).population == len(every["applied"])
+    for wrong in ([], [None], ["failed", "applie"], 5, {"failed"}):
+        with pytest.raises(cs.InvalidInput, match=r"outcome must be one of applied, rejected, failed, observed"):
+            store.compactions(outcome=wrong)  # type: ignore[arg-type]
+
+    async def steps(client: Client) -> None:
+        page = await client.get("/records?outcome=failed&outcome=rejected")
+        found = sorted(map(int, re.findall(r'data-head="Record" class="n"><a href="[^"]*number=(\d+)"', page.text)))
+        assert found == wanted
+        assert page.text.count(" checked>") == 2
+        assert "--outcome=failed --outcome=rejected" in page.text
+        assert "outcome=failed&amp;outcome=rejected" in page.text
+        drawn = await client.get("/sample?seed=1&outcome=failed&outcome=applied", follow_redirects=True)
+        assert f"{len(every['applied'])} of {len(every['applied'])} records" in drawn.text
+        judged = html.unescape(re.search(r'href="(/record\?[^"]*)"', drawn.text)[1])  # type: ignore[index]
+        back = re.search(r'href="(/sample\?[^"]*)"', (await client.get(judged)).text)
+        assert back is not None
+        assert html.unescape(back[1]).count("outcome=") == 2
+        for wrong in ("actor=a&actor=b", "outcome=failed&outcome=applie"):
+            assert (await client.get(f"/records?{wrong}")).status_code == 400
+
+    visit(url, steps)
+    command = [sys.executable, "-m", "compaction_store", "compactions", "--json", "--url", url]
+    done = subprocess.run(
+        [*command, "--outcome", "failed", "--outcome", "rejected"], capture_output=True, text=True, check=True
+    )
+    assert sorted(json.loads(line)["number"] for line in done.stdout.splitlines()) == wanted
 
 
 def test_a_filter_that_there_is_not_is_refused_by_name(url: str) -> None:

@@ -26,7 +26,8 @@ NESTED = "SET LOCAL citus.allow_nested_distributed_execution = on"
 _PLAIN = re.compile(r"[\w .:,;@#+-]*", re.ASCII)
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _TYPES: dict[Form, str] = {
-    "text": "text", "choice": "text", "number": "int8", "range": "int8", "time": "timestamptz", "uuid": "uuid",
+    "text": "text", "choice": "text", "choices": "text[]", "number": "int8", "range": "int8", "time": "timestamptz",
+    "uuid": "uuid",
 }  # fmt: skip
 # The names with a prefix are before the prefix with this ending, because names have at most 255 bytes.
 LAST = "\U0010ffff" * 64

@@ -294,7 +294,7 @@ class AsyncAudit:
         if compaction.start_seq is None or compaction.end_seq is None:
             return models.CompactionTree(compaction, ())
         span = (compaction.start_seq, compaction.end_seq)
-        wanted = CompactionFilter(compaction.thread_uid, within=span, filters={"outcome": "applied"})
+        wanted = CompactionFilter(compaction.thread_uid, within=span, filters={"outcome": ["applied"]})
         log = pages.compaction_log(self._scope.db, self._scope.tenant, wanted)
         return records.tree(compaction, [record async for record in log])
 

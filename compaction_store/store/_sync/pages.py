@@ -201,6 +201,11 @@ def _checked(row: Filter, value: Any) -> Any:
     match row.form:
         case "choice":
             arguments.one_of(value, row.choices, row.name)
+        case "choices":
+            chosen = list(value) if isinstance(value, (list, tuple)) else [value]
+            for each in chosen or [""]:
+                arguments.one_of("" if each is None else each, row.choices, row.name)
+            return chosen
         case "text":
             arguments.optional_name(value, row.name)
         case "number":
