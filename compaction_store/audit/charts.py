@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from html import escape
 from math import ceil, floor, log10
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from compaction_store.jsonable import AsDict
@@ -28,16 +30,24 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Course:
-    """The tokens of a thread's view over its life."""
+    """The tokens of a thread's view over its life, and the times of some entries by their pos."""
 
     points: tuple[Point, ...]
+    times: Mapping[int, datetime] = field(default_factory=dict)
 
     @property
     def top(self) -> int:
         return max((point.tokens for point in self.points), default=0)
 
 
-def course(steps: Iterable[TokenStep], *, tokens: int | None, last_pos: int, erased_pos: int) -> Course:
+def course(
+    steps: Iterable[TokenStep],
+    *,
+    tokens: int | None,
+    last_pos: int,
+    erased_pos: int,
+    times: Mapping[int, datetime] = MappingProxyType({}),
+) -> Course:
     """Computes the course of a thread whose view now has `tokens` tokens; None means that the number is unknown.
 
     The steps do not include the tokens that erasures removed, so these are subtracted at `erased_pos`. The course ends
@@ -52,7 +62,7 @@ def course(steps: Iterable[TokenStep], *, tokens: int | None, last_pos: int, era
     for pos, change in sorted(changes):
         total += change
         points.append(Point(pos, total, change < 0))
-    return Course(tuple(points))
+    return Course(tuple(points), times)
 
 
 @dataclass(frozen=True)
@@ -159,6 +169,25 @@ def x(pos: int, last_pos: int) -> float:
     return round(LEFT + (RIGHT - LEFT) * (pos - 1) / max(1, last_pos - 1), 1)
 
 
+def places(last_pos: int) -> list[int]:
+    """Returns the pos of each label below the chart: the first, round ones that have room, and the last."""
+    rounded = [int(each) for each in ticks(last_pos) if 0.25 * last_pos < each < 0.8 * last_pos]  # noqa: PLR2004 — shares
+    return list(dict.fromkeys([1, *rounded, last_pos]))
+
+
+def _labels(line: Course, last_pos: int) -> Iterator[str]:
+    """Yields the labels below the chart: the pos, and its day or, if that is the day of the one before, its time."""
+    before = ""
+    for pos in places(last_pos):
+        label = f"pos {pos:,}" if pos in (1, last_pos) else f"{pos:,}"
+        if (at := line.times.get(pos)) is not None:
+            day = f"{at.astimezone(UTC):%Y-%m-%d}"
+            label += f" · {at.astimezone(UTC):%H:%M}" if day == before else f" · {day}"
+            before = day
+        anchor = "start" if pos == 1 else "end" if pos == last_pos else "middle"
+        yield f'<text x="{x(pos, last_pos)}" y="{_BOTTOM + 20}" class="label" text-anchor="{anchor}">{label}</text>'
+
+
 def svg(line: Course, title: str) -> str:
     """Draws the course as an SVG file, with dots where the tokens fell, at most about 500 of them."""
     last = line.points[-1].pos if line.points else 1
@@ -185,8 +214,8 @@ def svg(line: Course, title: str) -> str:
     )
     falls = "\n".join(f'<circle cx="{at}" cy="{to}" r="3" class="fall"/>' for at, to, fell in places if fell)
     return _SVG.format(
-        width=WIDTH, height=HEIGHT, left=LEFT, right=RIGHT, foot=_BOTTOM + 24, title=escape(title), grid=grid,
-        area=area, path=path, falls=falls, last=last,
+        width=WIDTH, height=HEIGHT, left=LEFT, title=escape(title), grid=grid, area=area, path=path, falls=falls,
+        labels="\n".join(_labels(line, last)),
     )  # fmt: skip
 
 

@@ -111,7 +111,10 @@ def _chart(found: Contents) -> Any:
     if not steps or last_pos < 2:  # noqa: PLR2004 — a chart needs two positions
         return None
     erased = max((event.pos for event in found.events if event.kind == "redaction"), default=last_pos)
-    line = charts.course(steps, tokens=found.thread.view_tokens, last_pos=last_pos, erased_pos=erased)
+    entries: list[Any] = [*found.messages, *found.records, *found.events]
+    times = {each.pos: each.created_at for each in entries}
+    tokens = found.thread.view_tokens
+    line = charts.course(steps, tokens=tokens, last_pos=last_pos, erased_pos=erased, times=times)
     title = named(f"Tokens of the view of thread {found.manifest['thread_id']}")
     return Markup(charts.svg(line, title))  # noqa: S704 — the chart escapes its title
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta, timezone
 from xml.etree import ElementTree as ET
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_store import Element
-from compaction_store.audit.charts import Course, course, drawn, strip, svg
+from compaction_store.audit.charts import Course, Point, course, drawn, places, strip, svg
 from compaction_store.models import TokenStep
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,6 +42,25 @@ def test_a_picture_is_xml_whatever_the_thread_is_called(changes: list[int], titl
     root = ET.fromstring(svg(_line(changes), plain))  # noqa: S314 — made here
     falls = sum(point.fell for point in _line(changes).points)
     assert len(root.findall("{http://www.w3.org/2000/svg}circle")) == falls
+
+
+def test_the_places_below_a_chart_are_round_and_have_dates() -> None:
+    begun = datetime(2026, 10, 31, 22, 30, tzinfo=timezone(timedelta(hours=2)))
+    times = {pos: begun + timedelta(hours=pos // 100) for pos in range(1, 897)}
+    picture = svg(Course((Point(1, 5), Point(896, 9)), times), "t")
+    labels = re.findall(r'text-anchor="(\w+)">([^<]*)</text>', picture)
+    assert [label for label in labels if "pos" in label[1] or " · " in label[1]] == [
+        ("start", "pos 1 · 2026-10-31"), ("middle", "400 · 2026-11-01"), ("middle", "600 · 02:30"),
+        ("end", "pos 896 · 04:30"),
+    ]  # fmt: skip
+    assert places(1) == [1]
+    assert places(2) == [1, 2]
+    for last in (3, 10, 57, 1000, 123_456):
+        assert places(last) == sorted(set(places(last)))
+        assert all(last < 10 or each % 10 ** (len(str(last)) - 2) == 0 for each in places(last)[1:-1])
+        assert len(places(last)) <= 6
+    # A time that is not known is left out.
+    assert ">pos 1</text>" in svg(Course((Point(1, 5), Point(9, 9))), "t")
 
 
 def test_the_erased_tokens_are_subtracted_at_the_last_erasure() -> None:

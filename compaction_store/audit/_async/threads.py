@@ -105,7 +105,13 @@ async def first_pos(reader: AsyncReader, found: Thread) -> int:
 async def course(reader: AsyncReader, found: Thread, *, ranges: int = 1000) -> charts.Course:
     """Returns the tokens of a thread's view over time, for the chart. `ranges` is the most points of messages."""
     steps, erased = await view_steps(reader, found, ranges=ranges)
-    return charts.course(steps, tokens=found.view_tokens, last_pos=found.last_pos, erased_pos=erased)
+    reader = pinned(reader, found.thread_id, found.thread_uid)
+    times = {
+        entry.pos: entry.created_at
+        for pos in charts.places(found.last_pos)
+        for entry in await reader.audit.entries(found.thread_id, after=pos - 1, count=1)
+    }
+    return charts.course(steps, tokens=found.view_tokens, last_pos=found.last_pos, erased_pos=erased, times=times)
 
 
 async def view_steps(reader: AsyncReader, found: Thread, *, ranges: int = 1000) -> tuple[list[TokenStep], int]:
