@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -58,3 +59,17 @@ def _text(value: Any) -> Any:
         # The errors of this package have an as_dict(). The text of any other error may quote a message.
         return {"type": type(value).__name__, "text": None}
     raise TypeError(f"the value must be convertible to JSON, not {type(value).__name__}")
+
+
+def encoded(value: Any) -> str:
+    """Returns a value as compact JSON. If a text contains a lone surrogate, everything outside ASCII is escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain)
+    return text if text.isascii() or _encodes(text) else json.dumps(value, separators=(",", ":"), default=plain)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

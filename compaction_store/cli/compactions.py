@@ -16,8 +16,9 @@ from compaction_store.audit.safe_text import named
 from compaction_store.cli import options, values
 from compaction_store.cli.bundles import argument, misuse, option
 from compaction_store.cli.options import FilterOptions, ListOptions, TenantOptions, TenantsListOptions, Thread
-from compaction_store.cli.output import Column, Output, ProgressBar, encoded, figures, line, moment, note, number
+from compaction_store.cli.output import Column, Output, ProgressBar, figures, line, moment, note, number
 from compaction_store.errors import DatabaseUnavailable
+from compaction_store.jsonable import encoded
 from compaction_store.models.vocabulary import EventKind
 
 if TYPE_CHECKING:

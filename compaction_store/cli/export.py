@@ -9,13 +9,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import heapq
-import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from html import escape
 from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
@@ -23,18 +21,16 @@ from typing import IO, TYPE_CHECKING, Literal
 import typer
 
 import compaction_store
-from compaction_store.audit import safe_text, words
-from compaction_store.audit.safe_text import lines, named, shown
+from compaction_store.audit import safe_text
+from compaction_store.audit.csv_rows import csv_cell, csv_line
+from compaction_store.audit.transcript import markdown
 from compaction_store.cli import options, output, values, verify
 from compaction_store.cli.bundles import REFUSED, argument, misuse, option
 from compaction_store.cli.options import Subject, TenantOptions, naming
 from compaction_store.cli.output import ProgressBar, note, private, without_bars
 from compaction_store.cli.verify import AllowEmpty, LogFile, PublicKeys, open_log, refuse_empty
 from compaction_store.errors import Conflict, InvalidBundle
-from compaction_store.jsonable import time_text
-from compaction_store.models import Compaction, Event, Message, Payload, Thread
-from compaction_store.models.compactions import status_in_words
-from compaction_store.models.messages import is_erased
+from compaction_store.models import Compaction, Event, Message, Thread
 from compaction_store.store.threads import pinned
 
 if TYPE_CHECKING:
@@ -234,7 +230,7 @@ def _index_row(file: Path) -> dict[str, str]:
         manifest["tenant"], manifest["thread_id"], manifest["thread_uid"], manifest["last_seq"],
         manifest["last_number"], manifest["last_pos"], manifest["head"], size, digest.hexdigest(), file.name,
     )  # fmt: skip
-    return {name: output.csv_cell(value) for name, value in zip(_COLUMNS, values, strict=True)}
+    return {name: csv_cell(value) for name, value in zip(_COLUMNS, values, strict=True)}
 
 
 def _write_index(to: Path, written: list[dict[str, str]]) -> None:
@@ -248,7 +244,7 @@ def _write_index(to: Path, written: list[dict[str, str]]) -> None:
     rows = [[row.get(name) or "" for name in _COLUMNS] for file, row in listed.items() if (to / file).exists()]
     part = to / f"{INDEX}.part"
     with private(part).open("wb") as stream:
-        stream.writelines(map(output.csv_line, [_COLUMNS, *sorted(rows)]))
+        stream.writelines(map(csv_line, [_COLUMNS, *sorted(rows)]))
     part.replace(index)
 
 
@@ -357,79 +353,3 @@ def report(
         raise typer.Exit(REFUSED)
     if not document.completeness.stored or (subject and not document.threads):
         refuse_empty(f"subject {subject!r}" if subject else f"tenant {db.tenant!r}", allowed=allow_empty)
-
-
-# ---- a thread as Markdown, for people: the messages, with each compaction and event where it was written
-#
-# A text of a message is in a fence that is longer than any run of backticks in it, with unsafe characters escaped. All
-# other words from the thread are in one line, after words of ours, with a backslash before each mark of Markdown. So no
-# text can end its fence, or be read as Markdown or HTML.
-
-
-# The marks that begin something inside a line, and those with which dialects recognize addresses and emoji.
-_MARKS = re.compile(r"[\\`*_{}\[\]<>&#|~!$@]|:(?![ \d]|$)|(?<=www)\.", re.IGNORECASE)
-_BACKTICKS = re.compile("`+")
-
-
-def markdown(thread: Thread, entries: Iterable[Message | Compaction | Event]) -> Iterator[str]:
-    """Yields the parts of the document. The entries must be in the order of their pos."""
-    yield f"# Thread {_inline(named(thread.thread_id))}\n\n"
-    yield f"{thread.last_seq:,} messages, {thread.last_number:,} compaction records, {thread.last_pos:,} entries.\n"
-    for entry in entries:
-        yield "\n"
-        if isinstance(entry, Message):
-            yield from _message(entry)
-        elif isinstance(entry, Compaction):
-            yield from _compaction(entry)
-        else:
-            facts = {"Reason": entry.reason, "Authority": entry.authority}
-            yield _block(f"Event at pos {entry.pos}", f"{entry.kind} {words.described(entry)}", entry, facts)
-
-
-def _message(message: Message) -> Iterator[str]:
-    by = "" if message.actor is None else f", by {message.actor}"
-    yield f"## {message.seq}: {_inline(message.role or 'item')}\n\n{_inline(time_text(message.created_at) + by)}\n"
-    payload = message.payload
-    if payload is None or is_erased(payload):
-        yield "\n*erased*\n" if message.redacted else f"\n*unreadable*: {_inline(message.fault or '')}\n"
-    else:
-        yield from _texts(payload)
-
-
-def _texts(payload: Payload) -> Iterator[str]:
-    for step, head, text in words.parts(payload)[0]:
-        yield _fence(text) if step is None else _folded(head, text)
-
-
-def _compaction(record: Compaction) -> Iterator[str]:
-    span = "" if record.start_seq is None else f" of seqs {record.start_seq} to {record.end_seq}"
-    sizes = "" if record.tokens_after is None else f", {record.tokens_before} to {record.tokens_after} tokens"
-    facts = {
-        "Reason": record.reason, "Authority": record.authority, "Callback": record.callback, "Model": record.model,
-        "Revokes": record.revokes, "Error": (record.error or {}).get("type"),
-    }  # fmt: skip
-    yield _block(f"Compaction {record.number}", f"{record.kind}{span}, {status_in_words(record)}{sizes}", record, facts)
-    for payload in record.replacement or ():
-        yield _folded("what the view shows instead", words.said(payload))
-
-
-def _block(head: str, what: str, entry: Compaction | Event, facts: Mapping[str, object]) -> str:
-    """Returns a quoted block: who wrote the entry, and why."""
-    by = f"{time_text(entry.created_at)}, actor {entry.actor or 'none'}, login {entry.login}"
-    said = {name: value if isinstance(value, str) else json.dumps(value) for name, value in facts.items() if value}
-    rows = [by, *(f"{name}: {value}" for name, value in said.items())]
-    return f"> **{head}**: {_inline(what)}\n" + "".join(f">\n> {_inline(row)}\n" for row in rows)
-
-
-def _folded(head: str, text: str) -> str:
-    # Inside of the element, a blank line ends the HTML, so the fence is read as Markdown again.
-    return f"\n<details><summary>{escape(shown(head))}</summary>\n{_fence(text)}\n</details>\n"
-
-
-def _fence(text: str) -> str:
-    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
-    return "\n".join(["", fence, *lines(text), fence, ""])
-
-
-def _inline(text: str) -> str:
-    return _MARKS.sub(r"\\\g<0>", shown(" ".join(text.split())))

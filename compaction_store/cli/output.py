@@ -7,23 +7,18 @@ so that none looks like a line of the program. In a pipe, JSON is printed as it 
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import time
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime
-from io import StringIO
 from pathlib import Path
-from tempfile import TemporaryFile
 from threading import Lock, Timer
-from typing import IO, Any, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -35,9 +30,10 @@ from rich.table import Table
 from rich.text import Text
 
 from compaction_store.audit import safe_text
+from compaction_store.audit.csv_rows import CsvRows, csv_line
 from compaction_store.audit.safe_text import named, shown
 from compaction_store.cli.bundles import BROKEN_PIPE
-from compaction_store.jsonable import plain
+from compaction_store.jsonable import encoded
 
 # ASCII replacements for characters of charts, for locales that lack these characters.
 _PLAIN = str.maketrans("·█▒│└─▁▂▃▄▅▆▇…", ".#%|+-___==##~")
@@ -402,71 +398,3 @@ class ProgressBar:
         for item in items:
             yield item
             self.advance()
-
-
-# ---- JSON and CSV. CSV is RFC 4180, in UTF-8, and safe to open in a spreadsheet: a spreadsheet runs a cell that begins
-# like a formula, so an apostrophe is put before such a text.
-
-
-_FORMULAS = "=+-@"
-_BLANKS = ("\t", "\r", "\n")
-
-
-def encoded(value: Any) -> str:
-    """Returns a value as compact JSON. If a text contains a lone surrogate, everything outside ASCII is escaped."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain)
-    return text if text.isascii() or _encodes(text) else json.dumps(value, separators=(",", ":"), default=plain)
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def csv_cell(value: object) -> str:
-    """Returns a value as the text of a cell. Objects and lists become JSON, and an apostrophe disarms formulas."""
-    if value is None:
-        return ""
-    found = plain(value)
-    if isinstance(found, int | float):
-        return encoded(found)
-    text = found if isinstance(found, str) else encoded(found)
-    return f"'{text}" if text.startswith(_BLANKS) or _begins_as_formula(text) else text
-
-
-def _begins_as_formula(text: str) -> bool:
-    """Returns whether the first visible character begins a formula, also in another form, such as full width."""
-    first = next((each for each in text if not each.isspace() and unicodedata.category(each)[0] != "C"), "")
-    return bool(first) and unicodedata.normalize("NFKC", first)[0] in _FORMULAS
-
-
-def csv_line(cells: Iterable[str]) -> bytes:
-    """Returns a line with its line end. A lone surrogate, which UTF-8 cannot encode, becomes an escape sequence."""
-    out = StringIO(newline="")
-    csv.writer(out, lineterminator="\r\n").writerow(cells)
-    return out.getvalue().encode(errors="backslashreplace")
-
-
-class CsvRows:
-    """Rows with named cells, kept in an unnamed temporary file until all columns are known."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, None] = {}
-        self._stream: IO[bytes] = TemporaryFile()  # noqa: SIM115 — closed by lines()
-
-    def add(self, values: Mapping[str, Any]) -> None:
-        self._names.update(dict.fromkeys(values))
-        self._stream.write(json.dumps({name: csv_cell(value) for name, value in values.items()}).encode() + b"\n")
-
-    def lines(self) -> Iterable[list[str]]:
-        """Yields the names of the columns, then the cells of each row; nothing if there are no rows."""
-        with self._stream as stream:
-            stream.seek(0)
-            if self._names:
-                yield [csv_cell(name) for name in self._names]
-            for row in stream:
-                cells = json.loads(row)
-                yield [cells.get(name, "") for name in self._names]

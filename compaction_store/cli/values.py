@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from compaction_store.audit.safe_text import named
 from compaction_store.audit.words import Kept, described, said
-from compaction_store.cli.output import encoded, line, moment, number
+from compaction_store.cli.output import line, moment, number
+from compaction_store.jsonable import encoded
 from compaction_store.models.compactions import status_in_words
 from compaction_store.models.messages import is_erased
 

@@ -21,7 +21,8 @@ from compaction_store.audit.words import Kept
 from compaction_store.cli import options, values
 from compaction_store.cli.bundles import argument, misuse, option
 from compaction_store.cli.options import BudgetOptions, Idle, Number, ReadOptions, Subject, TenantsListOptions, Thread
-from compaction_store.cli.output import Column, Output, ProgressBar, encoded, figures, moment, number
+from compaction_store.cli.output import Column, Output, ProgressBar, figures, moment, number
+from compaction_store.jsonable import encoded
 from compaction_store.models.compactions import status_in_words
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from support.compactable_thread import span
 
 import compaction_store as cs
 from cli.program import THREAD, Run
-from compaction_store.cli import output
+from compaction_store.audit import csv_rows
 
 LISTS = (
     ("threads",), ("threads", "--metadata"), ("threads", "--hidden", "--limit", "1"), ("compactions",),
@@ -38,7 +38,7 @@ def test_a_list_as_csv_has_what_it_has_as_json(run: Run, filled: cs.Store, argum
     assert list(found[0]) == names
     assert len(found) == len(expected)
     for row, line in zip(found, expected, strict=True):
-        assert row == {name: output.csv_cell(line.get(name)) for name in names}
+        assert row == {name: csv_rows.csv_cell(line.get(name)) for name in names}
     # Every line ends with CR LF, also where a cell has line breaks of its own.
     assert printed.endswith("\r\n")
     assert printed.split("\r\n", 1)[0] == ",".join(names)
@@ -68,7 +68,7 @@ def test_a_threads_compactions_and_a_tenants_costs_come_from_stats(run: Run, fil
     ]
     [every] = run.json("stats", "--json")
     assert rows(run("stats", "--csv").stdout) == [
-        {name: output.csv_cell(value) for name, value in group.items()} for group in every["costs"]
+        {name: csv_rows.csv_cell(value) for name, value in group.items()} for group in every["costs"]
     ]
 
 
@@ -107,7 +107,7 @@ def test_no_cell_of_any_list_is_a_formula(run: Run, store: cs.Store) -> None:
 
 @pytest.mark.parametrize("value", [-5, -0.5, 0, True, None, "t-1", "a=b", "{}", ["=1"], {"a": "=1"}])
 def test_what_is_no_formula_stays_as_it_is(value: object) -> None:
-    text = output.csv_cell(value)
+    text = csv_rows.csv_cell(value)
     assert not text.startswith("'")
     as_json = "" if value is None else json.dumps(value, separators=(",", ":"))
     assert text == (value if isinstance(value, str) else as_json)
@@ -115,8 +115,8 @@ def test_what_is_no_formula_stays_as_it_is(value: object) -> None:
 
 def test_a_line_keeps_what_must_be_quoted() -> None:
     cells = ['say "hi"', "a,b", "a\r\nb", "a\nb", "a\rb", "", " c "]
-    assert next(csv.reader(StringIO(output.csv_line(cells).decode(), newline=""), strict=True)) == cells
-    assert output.csv_line(["\ud800"]) == b"\\ud800\r\n"
+    assert next(csv.reader(StringIO(csv_rows.csv_line(cells).decode(), newline=""), strict=True)) == cells
+    assert csv_rows.csv_line(["\ud800"]) == b"\\ud800\r\n"
 
 
 def test_a_terminal_gets_no_control_characters(run: Run, store: cs.Store) -> None:

@@ -13,8 +13,8 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from compaction_store.audit import transcript
 from compaction_store.audit.safe_text import lines, shown
-from compaction_store.cli import export
 from compaction_store.models import Compaction, Event, Message, Thread
 
 _AT = datetime(2026, 5, 1, tzinfo=UTC)
@@ -110,7 +110,7 @@ def tokens(found: list[Token]) -> Iterator[Token]:
 @pytest.mark.parametrize("seed", range(100))
 def test_a_hostile_thread_breaks_no_fence(seed: int, dialect: str) -> None:
     made, entries, texts = thread(random.Random(seed))
-    document = "".join(export.markdown(made, entries))
+    document = "".join(transcript.markdown(made, entries))
     parsed = list(tokens(MarkdownIt(dialect, {"html": True, "linkify": False}).parse(document)))
     fences = [token.content.removesuffix("\n") for token in parsed if token.type == "fence"]
     for text in texts:
@@ -138,7 +138,7 @@ def test_a_hostile_thread_breaks_no_fence(seed: int, dialect: str) -> None:
 def test_no_character_of_a_document_is_hidden() -> None:
     for seed in range(100):
         made, entries, _ = thread(random.Random(seed))
-        for part in export.markdown(made, entries):
+        for part in transcript.markdown(made, entries):
             assert all("\n".join(lines(line)) == line for line in part.split("\n")), ascii(part)
 
 
@@ -146,6 +146,6 @@ def test_erased_and_unreadable_messages_are_said() -> None:
     erased = Message(1, 1, "user", None, 1, _AT, None, True, None, None, None, "app")
     unreadable = Message(2, 2, "user", None, 1, _AT, None, False, "{", "the payload is no JSON", None, "app")
     made = Thread("t", {}, _AT, 2, 0, 2, 1, _AT, b"", None, _UID)
-    text = "".join(export.markdown(made, [erased, unreadable]))
+    text = "".join(transcript.markdown(made, [erased, unreadable]))
     assert "\n*erased*\n" in text
     assert "\n*unreadable*: the payload is no JSON\n" in text
