@@ -81,14 +81,15 @@ def known_pos(found: Thread) -> int:
     return found.last_pos if found.unknown_pos is None else found.unknown_pos - 1
 
 
-def marks(found: Thread, records: Iterable[Compaction], events: Iterable[Event]) -> list[ChartMark]:
-    """Returns the marks of a thread's records and events, by their pos."""
+def marks(found: Thread, runs: Iterable[list[Compaction]], events: Iterable[Event]) -> list[ChartMark]:
+    """Returns the marks of a thread's records and events, by their pos. The records of one run have one mark."""
     last = known_pos(found)
-    made = [
-        ChartMark(x(r.pos, last), f"{r.kind} {r.number}, {r.outcome}", r.kind, r.number, r.pos)
-        for r in records
-        if r.outcome == "applied"
-    ]
+    made = []
+    for run in runs:
+        for r in [each for each in run if each.outcome == "applied"][-1:]:
+            label = f"{r.kind} {r.number}, {r.outcome}"
+            label += f", the last of {len(run)} records of a run" if len(run) > 1 else ""
+            made.append(ChartMark(x(r.pos, last), label, r.kind, r.number, r.pos))
     made += [ChartMark(x(e.pos, last), e.kind, e.kind, None, e.pos) for e in events]
     return sorted((mark for mark in made if mark.pos <= last), key=lambda mark: mark.pos)
 
@@ -171,7 +172,7 @@ def x(pos: int, last_pos: int) -> float:
 
 def places(last_pos: int) -> list[int]:
     """Returns the pos of each label below the chart: the first, round ones that have room, and the last."""
-    rounded = [int(each) for each in ticks(last_pos) if 0.25 * last_pos < each < 0.8 * last_pos]  # noqa: PLR2004 — shares
+    rounded = [int(each) for each in ticks(last_pos) if 0.25 * last_pos < each < 0.8 * last_pos]
     return list(dict.fromkeys([1, *rounded, last_pos]))
 
 

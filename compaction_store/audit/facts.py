@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
 from math import comb
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from compaction_store.arguments import LOG
 from compaction_store.jsonable import AsDict
@@ -36,8 +36,12 @@ if TYPE_CHECKING:
         Thread,
     )
 
+_T = TypeVar("_T")
+
 #: The most rows of a list, elements of a view, or originals of a record on one page.
 ROWS = 50
+#: The most records on a page of a list, which has at most `ROWS` rows: the records of one run are one row.
+MOST_LISTED = 200
 #: The most characters of a message on one page.
 MESSAGE_PAGE = 100_000
 
@@ -65,6 +69,19 @@ class ListPage(AsDict):
 
     rows: list[Any]
     more: bool
+
+
+def run_of(entry: object) -> object:
+    """Returns what the records of one run have in common, and no other entry has."""
+    return (entry.thread_uid, entry.run_id) if isinstance(entry, Compaction) else id(entry)
+
+
+def by_run(entries: Iterable[_T]) -> list[list[_T]]:
+    """Returns the records of each run together, where the first of them is. Every other entry is alone."""
+    found: dict[object, list[_T]] = {}
+    for entry in entries:
+        found.setdefault(run_of(entry), []).append(entry)
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -262,7 +279,7 @@ class EventList(AsDict):
 
 @dataclass(frozen=True)
 class RecordList(AsDict):
-    """A page of the records that match, newest first, and the costs of all that match, if they were summed."""
+    """A page of the records that match, and the costs of all that match, if they were summed."""
 
     records: ListPage
     copies: dict[str, Copied]

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from compaction_store import __version__, errors
 from compaction_store.audit import charts, safe_text
 from compaction_store.audit._async import overview, records, threads
-from compaction_store.audit.facts import MOST_DRAWN, ROWS, OutOfTime
+from compaction_store.audit.facts import MOST_DRAWN, ROWS, OutOfTime, by_run
 from compaction_store.audit.marks import ShownMessage, element_texts
 from compaction_store.audit.safe_text import CUT
 from compaction_store.audit.words import LEASES, described, parts, without_text
@@ -157,7 +157,7 @@ class _AuditPages:
         spent = (lambda _: 0.0) if self._prices is None else self._prices.spent
         self._figures = CachedOverview(partial(overview.overview, self._reader, self._budget, spent))
         self._templates = environment(Path(__file__).parent / "templates", cut=True)
-        self._templates.filters |= {"hex": bytes.hex}
+        self._templates.filters |= {"hex": bytes.hex, "by_run": by_run}
         self._templates.globals |= {
             "tenant": self._tenant, "content": self._content, "version": __version__, "texts": self._texts,
             "parts_of": lambda payload: parts(payload, CUT) if self._content else ([], 0),
@@ -371,13 +371,16 @@ class _AuditPages:
         wanted = {row.name: asked.filter(row) for row in FILTERS.values()}
         name, number = asked.optional("after_id"), asked.number("after", 1)
         after = (name, number) if name is not None and number is not None else None
-        thread_id = asked.optional("id")
+        thread_id, order = asked.optional("id"), asked.optional("order")
+        if order not in (None, "oldest"):
+            raise errors.InvalidInput("order must be oldest, or be left out")
         found = await records.record_list(
-            self._reader, thread_id, wanted, after, bounded=_bounded, with_costs=asked.optional("costs") is not None
-        )
+            self._reader, thread_id, wanted, after, bounded=_bounded, with_costs=asked.optional("costs") is not None,
+            newest_first=order is None,
+        )  # fmt: skip
         if found.records.rows:
             self._seen(request, "records", thread_id=thread_id)
-        given = {key: asked.written(key) for key in ("id", *FILTERS)}
+        given = {key: asked.written(key) for key in ("id", "order", *FILTERS)}
         # The command gets exact times, because it reads times in the time zone of its machine.
         times = {key: at.isoformat() for key in _TIMES if (at := wanted[key]) is not None}
         more = {

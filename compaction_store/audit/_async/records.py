@@ -149,8 +149,9 @@ async def record_list(
     *,
     bounded: Callable[[AsyncIterator[Compaction]], AsyncIterator[Compaction]] = lambda found: found,
     with_costs: bool = False,
+    newest_first: bool = True,
 ) -> facts.RecordList:
-    """Reads a page of the records that match, newest first.
+    """Reads a page of the records that match. The records of one run are one row, unless only this run is wanted.
 
     The costs are summed over all matching records if all are on the page, or if `with_costs` is true. The caller may
     end the search and the sum: `bounded` is given the records, and may raise `OutOfTime` in place of the next one.
@@ -158,8 +159,10 @@ async def record_list(
     start = None if after is None else await reader.compaction(*after)
     if thread_id is not None:
         reader, _ = await threads.resolved(reader, thread_id)
-    listed = await threads.first(bounded(reader.compactions(thread_id, newest_first=True, after=start, **wanted)))
-    copies, more = await threads.copied(reader, [found.thread_id for found in listed.rows])
+    found = bounded(reader.compactions(thread_id, newest_first=newest_first, after=start, **wanted))
+    is_one = wanted.get("run_id") is not None
+    listed = await (threads.first(found) if is_one else threads.first(found, facts.MOST_LISTED, of=facts.run_of))
+    copies, more = await threads.copied(reader, [each.thread_id for each in listed.rows])
     costs = None
     if with_costs or (after is None and not listed.more):
         matching = bounded(reader.compactions(thread_id, newest_first=True, **wanted))

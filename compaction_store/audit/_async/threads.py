@@ -46,12 +46,19 @@ async def resolved(reader: AsyncReader, thread_id: str) -> tuple[AsyncReader, Th
     return pinned(reader, thread_id, found.thread_uid), found
 
 
-async def first(found: AsyncIterator[T], count: int | None = facts.ROWS) -> facts.ListPage:
-    """Collects one page of what is found. `OutOfTime`, by which a caller ends a search, ends the page."""
+async def first(
+    found: AsyncIterator[T], count: int | None = facts.ROWS, *, of: Callable[[T], object] = lambda _: None
+) -> facts.ListPage:
+    """Collects one page of what is found. `OutOfTime`, by which a caller ends a search, ends the page.
+
+    With `of`, the page ends before the row for which it returns one value more than `ROWS`.
+    """
     rows: list[T] = []
+    groups: set[object] = set()
     try:
         async for row in found:
-            if len(rows) == count:
+            groups.add(of(row))
+            if len(rows) == count or len(groups) > facts.ROWS:
                 return facts.ListPage(rows, more=True)
             rows.append(row)
     except facts.OutOfTime:
@@ -78,14 +85,14 @@ async def thread(
     entries = await reader.audit.entries(thread_id, after=start, count=facts.ROWS)
     there = {entry.pos for entry in entries}
     expected = range(start + 1, min(start + facts.ROWS, found.last_pos) + 1)
-    records = [entry for entry in entries if isinstance(entry, Compaction)]
+    runs = facts.by_run(entry for entry in entries if isinstance(entry, Compaction))
     events = [entry for entry in entries if isinstance(entry, Event)]
     copies, _ = await copied(reader, [thread_id])
     kept, _ = await kept_threads(reader, [thread_id])
     return facts.ThreadPage(
-        found, start, entries, [pos for pos in expected if pos not in there], charts.marks(found, records, events),
-        await fork_names(reader, events), copies, kept.get(thread_id, Kept()), await first_pos(reader, found),
-        charts.known_pos(found),
+        found, start, entries, [pos for pos in expected if pos not in there],
+        charts.marks(found, runs, events), await fork_names(reader, events), copies,
+        kept.get(thread_id, Kept()), await first_pos(reader, found), charts.known_pos(found),
     )  # fmt: skip
 
 
