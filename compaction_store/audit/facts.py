@@ -42,6 +42,8 @@ _T = TypeVar("_T")
 ROWS = 50
 #: The most records on a page of a list, which has at most `ROWS` rows: the records of one run are one row.
 MOST_LISTED = 200
+#: The most records inside a record, and around it, that the drawing of its lineage has.
+MOST_INSIDE, MOST_AROUND = 40, 8
 #: The most characters of a message on one page.
 MESSAGE_PAGE = 100_000
 
@@ -202,13 +204,15 @@ class RecordPage(AsDict):
     """A record, a page of the originals of its span, and what its summary kept, lost and invented.
 
     `inside` are the records that were active in its span, and `undone` the later ones that undid it, each after the
-    word "revoked" or "superseded". The page shows originals after the seq `after`, up to `last`; None without a span.
-    If `cut`, the page does not show the whole replacement; without `compared`, new names are not marked.
+    word "revoked" or "superseded". `lineage` has it among the records around and inside it, the outermost first, each
+    with its level; it is empty for a record alone. The page shows originals after the seq `after`, up to `last`; None
+    without a span. If `cut`, the page does not show the whole replacement. Without `compared`, nothing is marked new.
     """
 
     record: Compaction
     inside: list[int]
     undone: list[tuple[str, Compaction]]
+    lineage: list[tuple[int, Compaction]]
     copied: Copied | None
     verdicts: list[Verdict]
     more_verdicts: bool
@@ -219,6 +223,14 @@ class RecordPage(AsDict):
     replaced: list[list[MarkedPiece]] | tuple[()] = ()
     compared: bool = False
     cut: bool = False
+
+
+@dataclass(frozen=True)
+class ComparedRecords(AsDict):
+    """Two records of a thread, and the texts of each with marks on the sentences that the other one lacks."""
+
+    records: tuple[Compaction, Compaction]
+    texts: tuple[list[list[MarkedPiece]], list[list[MarkedPiece]]]
 
 
 @dataclass(frozen=True)

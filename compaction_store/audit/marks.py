@@ -27,6 +27,7 @@ Mark = Literal["", "kept", "lost", "new"]
 # The maximum number of messages, and of characters, with which a summary is compared.
 _MOST_COMPARED = 2000
 _MOST_COMPARED_BYTES = 8_000_000
+_SENTENCES = re.compile(r"(?<=[.!?])(?=\s)|(?<=\n)")
 _NO_LETTERS = re.compile(r"[\W_]+")
 _NEGATIVE = re.compile(r"-([$€£¥₹]?\d(?:[\d.,]*\d)?+%?+)(?![\w/-])")
 
@@ -322,6 +323,15 @@ def compare(originals: Iterable[Message], replaced: list[str], sources: Sources 
         [facts.marked(text, missing="new") if facts is not None else [MarkedPiece(text, "")] for text in replaced],
         facts is not None and bool(replaced),
     )
+
+
+def differing(texts: Iterable[str], others: Iterable[str], mark: Mark) -> list[list[MarkedPiece]]:
+    """Splits texts into sentences and lines, and marks those that none of the other texts has."""
+    known = {"", *(" ".join(piece.split()) for text in others for piece in _SENTENCES.split(text))}
+    return [
+        [MarkedPiece(each, "" if " ".join(each.split()) in known else mark) for each in _SENTENCES.split(text)]
+        for text in texts
+    ]
 
 
 def lost(originals: Iterable[Message], replaced: list[str], names: NameReader) -> list[str]:

@@ -289,6 +289,13 @@ class _AuditPages:
         }  # fmt: skip
         return await self._html(request, "record.html", more, found)
 
+    async def compare(self, request: Request, asked: Parameters) -> Response:
+        name, number, other = asked.text("id"), asked.needed("number"), asked.needed("with")
+        found = await records.compared(self._reader, name, number, other, content=self._content)
+        self._seen(request, "compare", thread_id=name, number=number, other=other)
+        title = f"Records {number} and {other} of {name}"
+        return await self._html(request, "compare.html", {"title": title, "id": name}, found)
+
     async def _form(self, request: Request) -> dict[str, str]:
         """Returns the fields of a form that was shown to this reader."""
         try:

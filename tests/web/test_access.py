@@ -147,7 +147,8 @@ def test_every_reading_of_content_is_logged_and_no_content_is(url: str, caplog: 
     entries = [json.loads(each.message) for each in caplog.records if each.name == "compaction_store.web.access"]
     read = {entry["page"] for entry in entries}
     assert read == {
-        "thread", "view", "record", "message", "reply", "records", "search", "erasures", "certificate", "sample",
+        "thread", "view", "record", "compare", "message", "reply", "records", "search", "erasures", "certificate",
+        "sample",
     }  # fmt: skip
     assert {"page": "record", "thread_id": THREAD, "number": 1}.items() <= next(
         entry for entry in entries if entry["page"] == "record"

@@ -11,12 +11,12 @@ from compaction_store import waiting
 from compaction_store.arguments import about
 from compaction_store.audit import facts
 from compaction_store.audit._async import threads
-from compaction_store.audit.marks import Sources, compare, replacements
+from compaction_store.audit.marks import Sources, compare, differing, replacements
 from compaction_store.audit.safe_text import json_shown
 from compaction_store.audit.words import said
 from compaction_store.errors import PositionNotFound, UnknownEntry
 from compaction_store.language.names import NameReader
-from compaction_store.models import Compaction, Comparison, Element, Event, Message, Thread, Verdict
+from compaction_store.models import Compaction, CompactionTree, Comparison, Element, Event, Message, Thread, Verdict
 from compaction_store.store.threads import pinned
 
 if TYPE_CHECKING:
@@ -85,8 +85,9 @@ async def record(
     found = await reader.compaction(thread_id, number)
     verdicts = await _verdicts(reader, thread_id)
     copy = (await threads.copied(reader, [thread_id]))[0].get(thread_id)
+    within, undone = await inside(reader, found), await _undone(reader, found)
     shared: dict[str, Any] = {
-        "record": found, "inside": await inside(reader, found), "undone": await _undone(reader, found),
+        "record": found, "inside": within, "undone": undone, "lineage": await _lineage(reader, found, within, undone),
         "copied": copy if copy is not None and found.pos <= copy.pos else None,
         "verdicts": [verdict for verdict in verdicts.rows if verdict.number == number],
         "more_verdicts": verdicts.more, "content": content, "after": after,
@@ -122,6 +123,29 @@ async def _undone(reader: AsyncReader, found: Compaction) -> list[tuple[str, Com
     """Returns the later records that undid a record, each after the word "revoked" or "superseded"."""
     later = (("revoked", found.revoked_by), ("superseded", found.superseded_by))
     return [(how, await reader.compaction(found.thread_id, by)) for how, by in later if by is not None]
+
+
+async def _lineage(
+    reader: AsyncReader, found: Compaction, within: list[int], undone: list[tuple[str, Compaction]]
+) -> list[tuple[int, Compaction]]:
+    around = [by for how, by in undone if how == "superseded"]
+    while around and around[-1].superseded_by is not None and len(around) < facts.MOST_AROUND:
+        around.append(await reader.compaction(found.thread_id, around[-1].superseded_by))
+    if not (around or within):
+        return []
+    tree = await reader.audit.tree(found, most=facts.MOST_INSIDE) if within else CompactionTree(found, ())
+    return [*enumerate(reversed(around)), *((len(around) + depth, part.record) for depth, part in tree.walk())]
+
+
+async def compared(
+    reader: AsyncReader, thread_id: str, number: int, other: int, *, content: bool
+) -> facts.ComparedRecords:
+    """Reads two records of a thread, and compares their summaries."""
+    reader, _ = await threads.resolved(reader, thread_id)
+    found = await reader.compaction(thread_id, number), await reader.compaction(thread_id, other)
+    left, right = ([text[: facts.MESSAGE_PAGE] for text in replacements(each)] if content else [] for each in found)
+    lost = await waiting.in_thread(differing, left, right, "lost")
+    return facts.ComparedRecords(found, (lost, await waiting.in_thread(differing, right, left, "new")))
 
 
 async def inside(reader: AsyncReader, found: Compaction) -> list[int]:

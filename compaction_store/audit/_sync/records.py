@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from compaction_store.arguments import about
 from compaction_store.audit import facts
 from compaction_store.audit._sync import threads
-from compaction_store.audit.marks import Sources, compare, replacements
+from compaction_store.audit.marks import Sources, compare, differing, replacements
 from compaction_store.audit.safe_text import json_shown
 from compaction_store.audit.words import said
 from compaction_store.errors import PositionNotFound, UnknownEntry
 from compaction_store.language.names import NameReader
-from compaction_store.models import Compaction, Comparison, Element, Event, Message, Thread, Verdict
+from compaction_store.models import Compaction, CompactionTree, Comparison, Element, Event, Message, Thread, Verdict
 from compaction_store.store.threads import pinned
 
 if TYPE_CHECKING:
@@ -85,8 +85,9 @@ def record(
     found = reader.compaction(thread_id, number)
     verdicts = _verdicts(reader, thread_id)
     copy = (threads.copied(reader, [thread_id]))[0].get(thread_id)
+    within, undone = inside(reader, found), _undone(reader, found)
     shared: dict[str, Any] = {
-        "record": found, "inside": inside(reader, found), "undone": _undone(reader, found),
+        "record": found, "inside": within, "undone": undone, "lineage": _lineage(reader, found, within, undone),
         "copied": copy if copy is not None and found.pos <= copy.pos else None,
         "verdicts": [verdict for verdict in verdicts.rows if verdict.number == number],
         "more_verdicts": verdicts.more, "content": content, "after": after,
@@ -124,6 +125,29 @@ def _undone(reader: Reader, found: Compaction) -> list[tuple[str, Compaction]]:
     return [(how, reader.compaction(found.thread_id, by)) for how, by in later if by is not None]
 
 
+def _lineage(
+    reader: Reader, found: Compaction, within: list[int], undone: list[tuple[str, Compaction]]
+) -> list[tuple[int, Compaction]]:
+    around = [by for how, by in undone if how == "superseded"]
+    while around and around[-1].superseded_by is not None and len(around) < facts.MOST_AROUND:
+        around.append(reader.compaction(found.thread_id, around[-1].superseded_by))
+    if not (around or within):
+        return []
+    tree = reader.audit.tree(found, most=facts.MOST_INSIDE) if within else CompactionTree(found, ())
+    return [*enumerate(reversed(around)), *((len(around) + depth, part.record) for depth, part in tree.walk())]
+
+
+def compared(
+    reader: Reader, thread_id: str, number: int, other: int, *, content: bool
+) -> facts.ComparedRecords:
+    """Reads two records of a thread, and compares their summaries."""
+    reader, _ = threads.resolved(reader, thread_id)
+    found = reader.compaction(thread_id, number), reader.compaction(thread_id, other)
+    left, right = ([text[: facts.MESSAGE_PAGE] for text in replacements(each)] if content else [] for each in found)
+    lost = differing(left, right, "lost")
+    return facts.ComparedRecords(found, (lost, differing(right, left, "new")))
+
+
 def inside(reader: Reader, found: Compaction) -> list[int]:
     """Returns the numbers of the records that were active in a record's span just before it was written."""
     if found.start_seq is None or found.end_seq is None:
@@ -149,8 +173,9 @@ def record_list(
     *,
     bounded: Callable[[Iterator[Compaction]], Iterator[Compaction]] = lambda found: found,
     with_costs: bool = False,
+    newest_first: bool = True,
 ) -> facts.RecordList:
-    """Reads a page of the records that match, newest first.
+    """Reads a page of the records that match. The records of one run are one row, unless only this run is wanted.
 
     The costs are summed over all matching records if all are on the page, or if `with_costs` is true. The caller may
     end the search and the sum: `bounded` is given the records, and may raise `OutOfTime` in place of the next one.
@@ -158,8 +183,10 @@ def record_list(
     start = None if after is None else reader.compaction(*after)
     if thread_id is not None:
         reader, _ = threads.resolved(reader, thread_id)
-    listed = threads.first(bounded(reader.compactions(thread_id, newest_first=True, after=start, **wanted)))
-    copies, more = threads.copied(reader, [found.thread_id for found in listed.rows])
+    found = bounded(reader.compactions(thread_id, newest_first=newest_first, after=start, **wanted))
+    is_one = wanted.get("run_id") is not None
+    listed = (threads.first(found) if is_one else threads.first(found, facts.MOST_LISTED, of=facts.run_of))
+    copies, more = threads.copied(reader, [each.thread_id for each in listed.rows])
     costs = None
     if with_costs or (after is None and not listed.more):
         matching = bounded(reader.compactions(thread_id, newest_first=True, **wanted))

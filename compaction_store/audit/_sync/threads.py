@@ -47,12 +47,19 @@ def resolved(reader: Reader, thread_id: str) -> tuple[Reader, Thread]:
     return pinned(reader, thread_id, found.thread_uid), found
 
 
-def first(found: Iterator[T], count: int | None = facts.ROWS) -> facts.ListPage:
-    """Collects one page of what is found. `OutOfTime`, by which a caller ends a search, ends the page."""
+def first(
+    found: Iterator[T], count: int | None = facts.ROWS, *, of: Callable[[T], object] = lambda _: None
+) -> facts.ListPage:
+    """Collects one page of what is found. `OutOfTime`, by which a caller ends a search, ends the page.
+
+    With `of`, the page ends before the row for which it returns one value more than `ROWS`.
+    """
     rows: list[T] = []
+    groups: set[object] = set()
     try:
         for row in found:
-            if len(rows) == count:
+            groups.add(of(row))
+            if len(rows) == count or len(groups) > facts.ROWS:
                 return facts.ListPage(rows, more=True)
             rows.append(row)
     except facts.OutOfTime:
@@ -79,14 +86,14 @@ def thread(
     entries = reader.audit.entries(thread_id, after=start, count=facts.ROWS)
     there = {entry.pos for entry in entries}
     expected = range(start + 1, min(start + facts.ROWS, found.last_pos) + 1)
-    records = [entry for entry in entries if isinstance(entry, Compaction)]
+    runs = facts.by_run(entry for entry in entries if isinstance(entry, Compaction))
     events = [entry for entry in entries if isinstance(entry, Event)]
     copies, _ = copied(reader, [thread_id])
     kept, _ = kept_threads(reader, [thread_id])
     return facts.ThreadPage(
-        found, start, entries, [pos for pos in expected if pos not in there], charts.marks(found, records, events),
-        fork_names(reader, events), copies, kept.get(thread_id, Kept()), first_pos(reader, found),
-        charts.known_pos(found),
+        found, start, entries, [pos for pos in expected if pos not in there],
+        charts.marks(found, runs, events), fork_names(reader, events), copies,
+        kept.get(thread_id, Kept()), first_pos(reader, found), charts.known_pos(found),
     )  # fmt: skip
 
 
@@ -106,7 +113,13 @@ def first_pos(reader: Reader, found: Thread) -> int:
 def course(reader: Reader, found: Thread, *, ranges: int = 1000) -> charts.Course:
     """Returns the tokens of a thread's view over time, for the chart. `ranges` is the most points of messages."""
     steps, erased = view_steps(reader, found, ranges=ranges)
-    return charts.course(steps, tokens=found.view_tokens, last_pos=found.last_pos, erased_pos=erased)
+    reader = pinned(reader, found.thread_id, found.thread_uid)
+    times = {
+        entry.pos: entry.created_at
+        for pos in charts.places(found.last_pos)
+        for entry in reader.audit.entries(found.thread_id, after=pos - 1, count=1)
+    }
+    return charts.course(steps, tokens=found.view_tokens, last_pos=found.last_pos, erased_pos=erased, times=times)
 
 
 def view_steps(reader: Reader, found: Thread, *, ranges: int = 1000) -> tuple[list[TokenStep], int]:

@@ -22,7 +22,7 @@ from compaction_store.models.record_filters import SampleFilters
 from compaction_store.models.vocabulary import JUDGEMENTS, EventKind, Judgement
 from compaction_store.postgres import queries, tables, typed_rows
 from compaction_store.postgres.calling._async.connections import AsyncConnections
-from compaction_store.postgres.queries import CompactionFilter, EventFilter, ThreadKey
+from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
 from compaction_store.rendering import receipts
 from compaction_store.rendering.given import System
 from compaction_store.results import AsyncResults
@@ -280,12 +280,14 @@ class AsyncAudit:
         found = pages.messages(self._scope.db, key, compaction.start_seq - 1, compaction.end_seq)
         return AsyncResults("originals(…)", found, works=False)
 
-    async def tree(self, compaction: models.Compaction) -> models.CompactionTree:
+    async def tree(self, compaction: models.Compaction, *, most: int | None = None) -> models.CompactionTree:
         """Returns a record with the records that it was made from, down to messages.
 
-        Raises `UnknownEntry` if an earlier entry may change views in a way that this release does not know.
+        With `most`, the tree has only so many of the newest records inside it. Raises `UnknownEntry` if an earlier
+        entry may change views in a way that this release does not know.
         """
         arguments.instance(compaction, models.Compaction, "compaction")
+        arguments.number(most, "most", least=1, optional=True)
         if compaction.unknown_pos is not None and compaction.unknown_pos < compaction.pos:
             raise UnknownEntry(
                 f"compaction {compaction.number} was made after pos {compaction.unknown_pos}, whose kind this release"
@@ -295,8 +297,15 @@ class AsyncAudit:
             return models.CompactionTree(compaction, ())
         span = (compaction.start_seq, compaction.end_seq)
         wanted = CompactionFilter(compaction.thread_uid, within=span, filters={"outcome": ["applied"]})
-        log = pages.compaction_log(self._scope.db, self._scope.tenant, wanted)
-        return records.tree(compaction, [record async for record in log])
+        last = CompactionKey(compaction.created_at, compaction.thread_uid, compaction.number)
+        inside: list[models.Compaction] = []
+        async for record in pages.compaction_log(
+            self._scope.db, self._scope.tenant, wanted, newest_first=True, after=last
+        ):
+            inside.append(record)
+            if len(inside) == most:
+                break
+        return records.tree(compaction, inside)
 
     def search(self, text: str, *, thread_id: str | None = None, after: str = "") -> AsyncIterator[models.Found]:
         """Yields every message, record and metadata that contains a text, in one or all threads of the tenant.
