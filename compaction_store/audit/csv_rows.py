@@ -54,6 +54,9 @@ class CsvRows:
         self._names.update(dict.fromkeys(values))
         self._stream.write(json.dumps({name: csv_cell(value) for name, value in values.items()}).encode() + b"\n")
 
+    def close(self) -> None:
+        self._stream.close()
+
     def lines(self) -> Iterable[list[str]]:
         """Yields the names of the columns, then the cells of each row; nothing if there are no rows."""
         with self._stream as stream:

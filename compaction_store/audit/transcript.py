@@ -15,7 +15,7 @@ from html import escape
 from compaction_store.audit import words
 from compaction_store.audit.safe_text import lines, named, shown
 from compaction_store.jsonable import time_text
-from compaction_store.models import Compaction, Event, Message, Payload, Thread
+from compaction_store.models import Compaction, Element, Event, Message, Payload, Thread
 from compaction_store.models.compactions import status_in_words
 from compaction_store.models.messages import is_erased
 
@@ -26,17 +26,31 @@ _BACKTICKS = re.compile("`+")
 
 def markdown(thread: Thread, entries: Iterable[Message | Compaction | Event]) -> Iterator[str]:
     """Yields the parts of the document. The entries must be in the order of their pos."""
-    yield f"# Thread {_inline(named(thread.thread_id))}\n\n"
-    yield f"{thread.last_seq:,} messages, {thread.last_number:,} compaction records, {thread.last_pos:,} entries.\n"
-    for entry in entries:
-        yield "\n"
-        if isinstance(entry, Message):
-            yield from _message(entry)
-        elif isinstance(entry, Compaction):
-            yield from _compaction(entry)
-        else:
-            facts = {"Reason": entry.reason, "Authority": entry.authority}
-            yield _block(f"Event at pos {entry.pos}", f"{entry.kind} {words.described(entry)}", entry, facts)
+    yield beginning(thread)
+    for each in entries:
+        yield from entry(each)
+
+
+def beginning(thread: Thread) -> str:
+    counts = f"{thread.last_seq:,} messages, {thread.last_number:,} compaction records, {thread.last_pos:,} entries.\n"
+    return f"# Thread {_inline(named(thread.thread_id))}\n\n{counts}"
+
+
+def entry(found: Message | Compaction | Event | Element) -> Iterator[str]:
+    """Yields the parts for an entry of a thread, or for an element of a view."""
+    yield "\n"
+    if isinstance(found, Message):
+        yield from _message(found)
+    elif isinstance(found, Compaction):
+        yield from _compaction(found)
+    elif isinstance(found, Element):
+        span = f"{found.kind} {found.number} of seqs {found.seq} to {found.end_seq}"
+        yield f"## {found.seq}: {_inline(found.role or 'item') if found.kind is None else span}\n"
+        for payload in found.messages:
+            yield from _texts(payload)
+    else:
+        facts = {"Reason": found.reason, "Authority": found.authority}
+        yield _block(f"Event at pos {found.pos}", f"{found.kind} {words.described(found)}", found, facts)
 
 
 def _message(message: Message) -> Iterator[str]:

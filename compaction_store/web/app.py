@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from compaction_store import __version__, errors
 from compaction_store.audit import charts, safe_text
 from compaction_store.audit._async import overview, records, threads
-from compaction_store.audit.facts import MOST_DRAWN, ROWS, OutOfTime, by_run
+from compaction_store.audit.facts import MOST_DRAWN, OutOfTime, by_run
 from compaction_store.audit.marks import ShownMessage, element_texts
 from compaction_store.audit.safe_text import CUT
 from compaction_store.audit.words import LEASES, described, parts, without_text
@@ -40,6 +40,7 @@ try:
 except ImportError as error:
     raise errors.MissingExtra("the web server", "web") from error
 
+from compaction_store.web import downloads
 from compaction_store.web.access import Access, FormTokens, Guard, answer_to, form, log_access, log_failure
 from compaction_store.web.caches import Alarms, CachedOverview, ChartCache, Verifications
 from compaction_store.web.job import VerificationJob
@@ -55,8 +56,6 @@ _TIMES = ("since", "until")
 _PATIENCE = 2.0
 # Addresses that have no alarms, because they are no pages.
 _WITHOUT_ALARMS = ("/chart.svg", "/download", "/icon.svg", "/style.css", *FORMS)
-# The forms in which a thread can be downloaded. Each is the suffix of the file.
-_FORMS = ("jsonl", "bundle.jsonl")
 # The largest thread that the pages verify, in entries. Larger threads are verified on the command line.
 _MOST_VERIFIED = 20_000
 # For so many seconds, a reader waits for the end of a verification of all threads. A small tenant needs no more.
@@ -130,12 +129,6 @@ def audit_app(
     return Starlette(routes=routes, middleware=[guard], exception_handlers={404: nowhere}, lifespan=running)
 
 
-async def _entry_lines(reader: AsyncReader, found: Thread) -> AsyncIterator[str]:
-    for after in range(0, found.last_pos, ROWS):
-        for entry in await reader.audit.entries(found.thread_id, after=after, count=ROWS):
-            yield json.dumps(entry.as_dict()) + "\n"
-
-
 @dataclass
 class _AuditPages:
     """The pages. Each has the name of its path."""
@@ -163,6 +156,7 @@ class _AuditPages:
             "parts_of": lambda payload: parts(payload, CUT) if self._content else ([], 0),
             "described": partial(described, content=self._content), "without_text": without_text,
             "has_checkpoints": self._checkpoints is not None, "reviews": self._reviews is not None,
+            "download_forms": {what: forms[not self._content] for what, forms in downloads.FORMS.items()},
             "filters_of_records": FILTERS, "state_parts": PARTS, "vocabulary": vocabulary, "most_drawn": MOST_DRAWN,
             "csv": partial(safe_text.as_csv, self._tenant), "commands": safe_text,
         }  # fmt: skip
@@ -369,13 +363,17 @@ class _AuditPages:
         more = {"title": f"Message {seq} of {name} and its view", "id": name}
         return await self._html(request, "reply.html", more, found)
 
-    async def records(self, request: Request, asked: Parameters) -> Response:
+    def _wanted(self, asked: Parameters) -> dict[str, Any]:
+        """Returns the filters of records. Raises InvalidInput for one whose answer would show words."""
         for row in FILTERS.values():
             if row.has_words and not self._content and asked.optional(row.name) is not None:
                 raise errors.InvalidInput(
                     f"{row.name} must not be given, because these pages show no words: the answer would show it"
                 )
-        wanted = {row.name: asked.filter(row) for row in FILTERS.values()}
+        return {row.name: asked.filter(row) for row in FILTERS.values()}
+
+    async def records(self, request: Request, asked: Parameters) -> Response:
+        wanted = self._wanted(asked)
         name, number = asked.optional("after_id"), asked.number("after", 1)
         after = (name, number) if name is not None and number is not None else None
         thread_id, order = asked.optional("id"), asked.optional("order")
@@ -500,16 +498,35 @@ class _AuditPages:
         return await self._html(request, "reviews.html", page)
 
     async def download(self, request: Request, asked: Parameters) -> Response:
-        """Sends a thread as a JSON line for each entry or as a bundle, while it is read."""
-        name, kind = asked.text("id"), asked.text("form")
-        if kind not in _FORMS or not (self._content or kind == "bundle.jsonl"):
-            raise errors.InvalidInput(f"form must be one of {', '.join(_FORMS)}, and the last if no words are shown")
-        reader, found = await threads.resolved(self._reader, name)
-        self._seen(request, "download", thread_id=name, form=kind)
-        bundle = reader.audit.export(name, bodies=self._content)
-        headers = {"Content-Disposition": f'attachment; filename="{found.thread_uid}.{kind}"'}
-        lines = _entry_lines(reader, found) if kind == "jsonl" else bundle
-        return StreamingResponse(lines, media_type="application/jsonl", headers=headers)
+        """Sends a thread, a view or the records that match as a file, while it is read."""
+        what, form = asked.optional("what") or "thread", asked.text("form")
+        forms = downloads.FORMS.get(what, ((), ()))[not self._content]
+        if form not in forms:
+            raise errors.InvalidInput(
+                f"what must be one of {', '.join(downloads.FORMS)}, and form one of its forms here"
+            )
+        name, reader, found, label = asked.optional("id"), self._reader, None, what
+        if what != "records" or name is not None:
+            reader, found = await threads.resolved(reader, asked.text("id"))
+            label = f"{found.thread_uid}.{what}" if what != "thread" else str(found.thread_uid)
+        lines: AsyncIterator[Any]
+        if found is None or what == "records":
+            newest_first = asked.optional("order") is None
+            rows: AsyncIterator[Any] = reader.compactions(name, newest_first=newest_first, **self._wanted(asked))
+        elif what == "view":
+            view = await reader.view(found.thread_id, at=asked.place("at") or found.last_pos)
+            rows, label = downloads.each(view.elements), f"{label}.pos-{view.pos}"
+        else:
+            rows = downloads.entries(reader, found)
+        if form == "bundle.jsonl":
+            lines = reader.audit.export(asked.text("id"), bodies=self._content)
+        elif form == "md" and found is not None:
+            lines = downloads.written(rows, found)
+        else:
+            lines = downloads.listed(rows, form, None if self._content else downloads.WORDLESS)
+        self._seen(request, "download", thread_id=name, what=what, form=form)
+        headers = {"Content-Disposition": f'attachment; filename="{label}.{form}"'}
+        return StreamingResponse(lines, media_type=downloads.MEDIA.get(form, "application/jsonl"), headers=headers)
 
     async def style(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — as all pages
         return Response(self._css, media_type="text/css")

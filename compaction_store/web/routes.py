@@ -38,7 +38,7 @@ _DATA: dict[str, Any] = ModuleData(__file__).values
 #: The filters of a sample, and all parameters of its page.
 SAMPLE_FILTERS = tuple(row.name for row in FILTERS.values() if row.is_of_samples)
 SAMPLE = ("seed", "count", *SAMPLE_FILTERS)
-_MORE: dict[str, Iterable[str]] = {"/records": FILTERS, "/sample": SAMPLE}
+_MORE: dict[str, Iterable[str]] = {"/records": FILTERS, "/download": FILTERS, "/sample": SAMPLE}
 #: The query parameters of each page. The forms, which are sent with POST, have none.
 PARAMETERS: dict[str, tuple[str, ...]] = {
     page: (*names.split(), *_MORE.get(page, ())) for page, names in _DATA["parameters"].items()

@@ -80,6 +80,7 @@ ADDRESSES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/record", {"id": THREAD, "number": 2}),
     ("/record", {"id": THREAD, "number": 3}),
     ("/record", {"id": THREAD, "number": 4}),
+    ("/compare", {"id": THREAD, "number": 1, "with": 3}),
     ("/message", {"id": THREAD, "seq": 2}),
     ("/message", {"id": THREAD, "seq": 16}),
     ("/reply", {"id": THREAD, "seq": 4}),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import json
 import re
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import psycopg
 import pytest
 
 import compaction_store as cs
+from compaction_store.audit import transcript
 from compaction_store.audit.words import parts
 from compaction_store.bundles.verification import verify_bundle
 from web.audited import THREAD, Client, visit
@@ -157,7 +160,7 @@ def test_a_thread_is_downloaded_whole_in_each_form(url: str, store: cs.Store) ->
             verify_bundle(line.encode() for line in (await got("bundle.jsonl")).splitlines(keepends=True)).findings
             == ()
         )
-        for wrong in ("", "html", "exe"):
+        for wrong in ("", "exe", "html"):
             assert (await client.get("/download", params={"id": THREAD, "form": wrong})).status_code == 400
 
     visit(url, steps)
@@ -166,5 +169,67 @@ def test_a_thread_is_downloaded_whole_in_each_form(url: str, store: cs.Store) ->
         assert (await client.get("/download", params={"id": THREAD, "form": "jsonl"})).status_code == 400
         bundle = await client.get("/download", params={"id": THREAD, "form": "bundle.jsonl"})
         assert (bundle.status_code, "message 7" in bundle.text) == (200, False)
+
+    visit(url, wordless, content=False)
+
+
+def test_what_a_page_shows_is_downloaded_as_json_csv_and_markdown(url: str, store: cs.Store) -> None:
+    hostile = '=HYPERLINK("http://a.b")'
+    store.append(THREAD, {"role": "user", "content": "```\n# not a heading"}, actor=hostile)
+    store.compact(THREAD, lambda ctx: ctx.compact(11, 12, "short", reason=hostile), actor=hostile)
+    view, name = store.view(THREAD), store.thread(THREAD).thread_uid
+
+    async def steps(client: Client) -> None:
+        async def got(suffix: str, **given: Any) -> str:
+            answer = await client.get("/download", params=given)
+            assert answer.status_code == 200, answer.text
+            assert answer.headers["Content-Disposition"] == f'attachment; filename="{suffix}"'
+            return answer.text
+
+        records = list(store.compactions(newest_first=True))
+        lines = (await got("records.jsonl", what="records", form="jsonl")).splitlines()
+        assert [json.loads(line) for line in lines] == [record.as_dict() for record in records]
+        for order in ({}, {"order": "oldest"}):
+            text = await got("records.csv", what="records", form="csv", outcome=["failed", "rejected"], **order)
+            rows = list(csv.DictReader(StringIO(text, newline=""), strict=True))
+            wanted = list(store.compactions(newest_first=not order, outcome=["failed", "rejected"]))
+            assert [int(row["number"]) for row in rows] == [record.number for record in wanted]
+        text = await got(f"{name}.records.csv", what="records", form="csv", id=THREAD, actor=hostile)
+        [row] = csv.DictReader(StringIO(text, newline=""), strict=True)
+        assert row["actor"] == f"'{hostile}"
+        text = await got(f"{name}.csv", id=THREAD, form="csv")
+        rows = list(csv.DictReader(StringIO(text, newline=""), strict=True))
+        assert [int(row["pos"]) for row in rows] == list(range(1, store.thread(THREAD).last_pos + 1))
+        assert not [cell for row in rows for cell in row.values() if cell.startswith("=")]
+        text = await got(f"{name}.md", id=THREAD, form="md")
+        assert text == "".join(transcript.markdown(store.thread(THREAD), store.audit.entries(THREAD, count=1000)))
+        shown = f"{name}.view.pos-{view.pos}"
+        lines = (await got(f"{shown}.jsonl", what="view", id=THREAD, form="jsonl")).splitlines()
+        assert [json.loads(line) for line in lines] == [element.as_dict() for element in view.elements]
+        text = await got(f"{shown}.md", what="view", id=THREAD, form="md")
+        assert next(line for line in text.splitlines() if line.startswith("## ")).startswith("## 1: summary 3 of seqs")
+        assert "````\n```\n# not a heading\n````" in text
+        assert len((await got(f"{name}.view.pos-3.csv", what="view", id=THREAD, form="csv", at=3)).splitlines()) == 4
+        for wrong in ({"what": "view", "form": "csv"}, {"what": "records", "form": "md"}, {"what": "x", "form": "csv"}):
+            assert (await client.get("/download", params=wrong)).status_code == 400
+        # Every link to a file leads to one.
+        for page in (
+            f"/thread?id={THREAD}",
+            f"/records?id={THREAD}&outcome=failed&outcome=applied",
+            f"/view?id={THREAD}",
+        ):
+            links = re.findall(r'href="(/download[^"]*)"', (await client.get(page)).text)
+            assert len(links) >= 2
+            for link in links:
+                assert (await client.get(html.unescape(link))).status_code == 200, link
+
+    visit(url, steps)
+
+    async def wordless(client: Client) -> None:
+        text = (await client.get("/download", params={"what": "records", "form": "csv"})).text
+        assert "nightly" in text
+        assert "$999.99" not in text
+        assert "HYPERLINK" not in text.replace(f"'{hostile}".replace('"', '""'), "")
+        assert (await client.get("/download", params={"what": "view", "id": THREAD, "form": "csv"})).status_code == 400
 
     visit(url, wordless, content=False)
