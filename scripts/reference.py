@@ -72,6 +72,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "audit.originals",
         "audit.tree",
         "audit.search",
+        "audit.counts",
         "audit.figures",
         "audit.sample",
         "audit.review",

@@ -40,10 +40,8 @@ _T = TypeVar("_T")
 
 #: The most rows of a list, elements of a view, or originals of a record on one page.
 ROWS = 50
-#: The most records on a page of a list, which has at most `ROWS` rows: the records of one run are one row.
-MOST_LISTED = 200
-#: The most records inside a record, and around it, that the drawing of its lineage has.
-MOST_INSIDE, MOST_AROUND = 40, 8
+#: The most records on a page of a list, whose rows are runs; inside and around one whose lineage is drawn; counted.
+MOST_LISTED, MOST_INSIDE, MOST_AROUND, MOST_COUNTED = 200, 40, 8, 1000
 #: The most characters of a message on one page.
 MESSAGE_PAGE = 100_000
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from compaction_store import __version__, errors
 from compaction_store.audit import charts, safe_text
 from compaction_store.audit._async import overview, records, threads
-from compaction_store.audit.facts import MOST_DRAWN, OutOfTime, by_run
+from compaction_store.audit.facts import MOST_COUNTED, MOST_DRAWN, OutOfTime, by_run
 from compaction_store.audit.marks import ShownMessage, element_texts
 from compaction_store.audit.safe_text import CUT
 from compaction_store.audit.words import LEASES, described, parts, without_text
@@ -42,7 +42,7 @@ except ImportError as error:
 
 from compaction_store.web import downloads
 from compaction_store.web.access import Access, FormTokens, Guard, answer_to, form, log_access, log_failure
-from compaction_store.web.caches import Alarms, CachedOverview, ChartCache, Verifications
+from compaction_store.web.caches import Alarms, Cached, ChartCache, Verifications
 from compaction_store.web.job import VerificationJob
 from compaction_store.web.routes import FORMS, PARAMETERS, SAMPLE, SAMPLE_FILTERS, Parameters, as_object, exact
 
@@ -60,8 +60,8 @@ _WITHOUT_ALARMS = ("/chart.svg", "/download", "/icon.svg", "/style.css", *FORMS)
 _MOST_VERIFIED = 20_000
 # For so many seconds, a reader waits for the end of a verification of all threads. A small tenant needs no more.
 _SOON = 1.0
-# The longest search in seconds. Longer searches are run on the command line.
-_LONGEST_SEARCH = 10.0
+# The longest search and the longest count of a list in seconds. Longer searches are run on the command line.
+_LONGEST_SEARCH, _LONGEST_COUNT = 10.0, 1.0
 
 
 async def _bounded(found: AsyncIterator[_T]) -> AsyncIterator[_T]:
@@ -148,7 +148,8 @@ class _AuditPages:
         self._verified = Verifications(self._checkpoints)
         self._charts = ChartCache(self._reader)
         spent = (lambda _: 0.0) if self._prices is None else self._prices.spent
-        self._figures = CachedOverview(partial(overview.overview, self._reader, self._budget, spent))
+        self._figures = Cached(partial(overview.overview, self._reader, self._budget, spent))
+        self._choices = Cached(self._reader.audit.counts)
         self._templates = environment(Path(__file__).parent / "templates", cut=True)
         self._templates.filters |= {"hex": bytes.hex, "by_run": by_run}
         self._templates.globals |= {
@@ -386,13 +387,26 @@ class _AuditPages:
         if found.records.rows:
             self._seen(request, "records", thread_id=thread_id)
         given = {key: asked.written(key) for key in ("id", "order", *FILTERS)}
+        is_part = found.records.more or after is not None
         # The command gets exact times, because it reads times in the time zone of its machine.
         times = {key: at.isoformat() for key in _TIMES if (at := wanted[key]) is not None}
         more = {
             "given": given, "options": {FILTERS[name].flag: (given | times)[name] for name in FILTERS},
             "has_more": any(given[row.name] for row in FILTERS.values() if not row.is_of_samples),
+            "choices": await self._choices.now(), "most_counted": MOST_COUNTED,
+            "matching": await self._matching(thread_id, wanted) if is_part else len(found.records.rows),
         }  # fmt: skip
         return await self._html(request, "records.html", more, found)
+
+    async def _matching(self, thread_id: str | None, wanted: dict[str, Any]) -> int | None:
+        """Counts the records that match, up to one more than are counted. None if it takes long, or reads bodies."""
+        given = {name: value for name, value in wanted.items() if value is not None}
+        if not any(FILTERS[name].holds for name in given):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LONGEST_COUNT):
+                    counted = await self._reader.audit.counts(thread_id, among=MOST_COUNTED + 1, **given)
+                    return counted["all"].get("", 0)
+        return None
 
     async def search(self, request: Request, asked: Parameters) -> Response:
         text, thread_id = asked.optional("q"), asked.optional("id")
@@ -502,13 +516,11 @@ class _AuditPages:
         what, form = asked.optional("what") or "thread", asked.text("form")
         forms = downloads.FORMS.get(what, ((), ()))[not self._content]
         if form not in forms:
-            raise errors.InvalidInput(
-                f"what must be one of {', '.join(downloads.FORMS)}, and form one of its forms here"
-            )
+            raise errors.InvalidInput(f"what must be one of {', '.join(downloads.FORMS)}, and form one of its forms")
         name, reader, found, label = asked.optional("id"), self._reader, None, what
         if what != "records" or name is not None:
             reader, found = await threads.resolved(reader, asked.text("id"))
-            label = f"{found.thread_uid}.{what}" if what != "thread" else str(found.thread_uid)
+            label = f"{found.thread_uid}.{what}".removesuffix(".thread")
         lines: AsyncIterator[Any]
         if found is None or what == "records":
             newest_first = asked.optional("order") is None

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from typing import Generic, TypeVar
 from uuid import UUID
 
 from compaction_store.arguments import DATABASE, LOG
 from compaction_store.audit import charts
 from compaction_store.audit._async import records, threads
-from compaction_store.audit.facts import ROWS, Overview
+from compaction_store.audit.facts import ROWS
 from compaction_store.audit.safe_text import named
 from compaction_store.checkpoints import Checkpoint, CheckpointLog
 from compaction_store.checkpoints.heads import HeadsFile, file_name, tenant_hash
@@ -23,6 +24,7 @@ from compaction_store.store import AsyncReader
 
 # The most charts that stay in memory. A chart takes at most 130 kB.
 _MOST_CHARTS = 32
+_T = TypeVar("_T")
 # For so many seconds, the figures of the overview stay as they were.
 _LONGEST_KEPT = 60.0
 
@@ -65,16 +67,16 @@ class ChartCache:
             del self._drawn[at]
 
 
-class CachedOverview:
-    """The facts of the overview. They are read again after a minute, because they count all threads."""
+class Cached(Generic[_T]):
+    """Facts that are read again after a minute, because they count all threads or many records."""
 
-    def __init__(self, read: Callable[[], Awaitable[Overview]]) -> None:
+    def __init__(self, read: Callable[[], Awaitable[_T]]) -> None:
         self._read = read
         self._reading = asyncio.Lock()
-        self._found: Overview | None = None
+        self._found: _T | None = None
         self._next = 0.0
 
-    async def now(self) -> Overview:
+    async def now(self) -> _T:
         async with self._reading:
             if self._found is None or time.monotonic() >= self._next:
                 self._found = await self._read()

@@ -1,4 +1,4 @@
-"""What a page shows as a file, written while it is read: as a line of JSON for each row, as CSV, or as Markdown."""
+"""The files that the pages offer, written while they are read: a line of JSON for each row, CSV, or Markdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "view": (("jsonl", "csv", "md"), ()),
 }
 MEDIA = {"csv": "text/csv", "md": "text/markdown"}
-#: What a record has without words.
+#: The fields of a record that have no words.
 WORDLESS = ("status", *(name for name in COLUMNS if name != "body"))
 
 

@@ -58,6 +58,7 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "compaction": lambda s, _: s.compaction("t", 1),
     "compactions": lambda s, _: list(s.compactions()),
     "due": lambda s, _: list(s.due(BUDGET)),
+    "audit.counts": lambda s, _: s.audit.counts(),
     "audit.elements": lambda s, g: s.audit.elements("t", g.outline.parts[:1]),
     "custody.apply_retention": lambda s, _: list(s.custody.apply_retention(older_than=timedelta(days=9))),
     "custody.erase": lambda s, _: s.custody.erase("t", reason="asked"),

@@ -116,6 +116,21 @@ def compactions(
     return [dict(zip(records.COLUMNS, row, strict=True)) for row in rows]
 
 
+def counts(connection: Connection, tenant: str, wanted: CompactionFilter, among: int) -> dict[str, dict[str, int]]:
+    """Counts the newest `among` records that match, as `all`, and the most frequent values of some columns."""
+    given = _given(wanted)
+    of_h, order = "", "compactions.created_at DESC, compactions.thread_uid DESC, compactions.number DESC"
+    if wanted.thread_uid is not None:
+        of_h, order = " AND h.thread_uid = %(thread_uid)s::uuid", "compactions.number DESC"
+    statement: str = _SQL["counts"].format(
+        last_number=_SQL["last_number"].format(of_h=of_h), conditions=_conditions(tuple(given)), order=order
+    )
+    found: dict[str, dict[str, int]] = {"all": {}}
+    for name, value, records_ in select_of(connection, tenant, statement, given | {"tenant": tenant, "among": among}):
+        found.setdefault(name, {})[value] = records_
+    return found
+
+
 def sample(
     connection: Connection, tenant: str, wanted: CompactionFilter, seed: int, count: int, among: int
 ) -> tuple[int, list[tuple[UUID, int]]]:

@@ -19,7 +19,7 @@ from compaction_store.integrity.entry import Kind
 from compaction_store.integrity.rows import RowRequest, Rows, ThreadHead
 from compaction_store.messages import encoding
 from compaction_store.models import Report
-from compaction_store.models.record_filters import SampleFilters
+from compaction_store.models.record_filters import FILTERS, RecordFilters, SampleFilters
 from compaction_store.models.vocabulary import JUDGEMENTS, EventKind, Judgement
 from compaction_store.postgres import queries, tables, typed_rows
 from compaction_store.postgres.calling._sync.connections import Connections
@@ -341,6 +341,21 @@ class Audit:
         arguments.number(count, "count", least=1)
         arguments.number(among, "among", least=1)
         return pages.sample(self._scope.db, self._scope.tenant, wanted, seed, count, among)
+
+    def counts(
+        self, thread_id: str | None = None, *, among: int = 10_000, **filters: Unpack[RecordFilters]
+    ) -> dict[str, dict[str, int]]:
+        """Counts the newest `among` matching records of a thread or of all, and each `actor`, `model` and `callback`.
+
+        `all` has the number of the records under an empty name. The other counts are of the 50 most frequent values,
+        the most frequent first. The filters that need the body of a record are refused.
+        """
+        known = [name for name, row in FILTERS.items() if row.holds is None]
+        wanted = CompactionFilter(filters=pages.checked_filters(filters, known))
+        arguments.number(among, "among", least=1)
+        if thread_id is not None:
+            wanted = wanted._replace(thread_uid=(self._thread(thread_id)).thread_uid)
+        return self._scope.db.call(queries.counts, self._scope.tenant, wanted, among)
 
     def figures(self, *, since: datetime) -> models.Figures:
         """Counts the threads of the tenant, and its compactions since a time, by day in UTC and outcome.
