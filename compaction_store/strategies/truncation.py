@@ -36,7 +36,7 @@ _LEAST_GAIN = 8
 # If messages must be removed anyway, a cut must save more than the tokens over the limit, divided by this number.
 _LEAST_PART = 4
 # The orders that a cut leaves in a message take at most the limit divided by this number.
-_ORDERS_PART = 8
+_ORDERS_PART = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,7 +261,8 @@ class _Reading:
         if not files and _MOVES.match(command or call.name) is None:
             said = " ".join((_inputs(call) if command is None else command).split())
             cut = said if len(said) <= _LONGEST_CALL else f"{said[:_LONGEST_CALL]}{_MARK}"
-            line = Saying((seq,), f"ran: `{cut}`", "call", _RESULT, "facts", said)
+            # Only a command stands as it was written.
+            line = Saying((seq,), f"ran: {cut}" if command is None else f"ran: `{cut}`", "call", _RESULT, "facts", said)
         self._calls[call.id] = line, written, bool(files)
 
     def _result(self, id_: str | None, text: str, seq: int, failed: bool) -> Iterator[Saying]:
@@ -320,11 +321,8 @@ def _sections(text: str) -> tuple[str, str]:
 def _inputs(call: ToolCall) -> str:
     """Returns a call with its inputs as they are said, such as `find(name: a.py)`."""
     given = call.given if isinstance(call.given, dict) else {"": call.given}
-    shown = [
-        f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}".removeprefix(": ")
-        for name, value in given.items()
-    ]
-    return f"{call.name}({', '.join(shown)})"
+    said = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in given.items()}
+    return f"{call.name}({', '.join(f'{name}: {value}'.removeprefix(': ') for name, value in said.items())})"
 
 
 def parsed(text: Any) -> Any:

@@ -72,7 +72,7 @@ def test_requests_names_figures_paths_decisions_and_outcomes_are_kept_word_for_w
     for fact in (
         "Please fix the login in /srv/app/auth.py before 3 December.", "/srv/app/auth.py (read)",
         "exit status 17", "We use email-validator 2.1.0", "Marguerite Duval at duval@example.org", "PROJ-4711",
-        "ran: `send_mail(to: Duval)`", "14:05:33", "Done: Marguerite Duval has been told.",
+        "ran: send_mail(to: Duval)", "14:05:33", "Done: Marguerite Duval has been told.",
     ):  # fmt: skip
         assert fact in text
     assert text.count(FILLER.strip()) <= 1
@@ -319,3 +319,19 @@ def test_a_long_order_is_kept_whole() -> None:
     assert 240 < len(order) < 400
     told = [{"role": "user", "content": f"{order} " + FILLER * 12}]
     assert order in text_of(elements(*told))
+
+
+def test_a_fold_of_a_few_tokens_is_refused_and_its_messages_stay(store: Face) -> None:
+    said = ["I want to fly to Oslo on Monday, and back on Friday.", "I can assist you with that. What is your id?"]
+    store.append("t", [{"role": "user", "content": said[0]}, {"role": "assistant", "content": said[1]}])
+    store.append("t", [{"role": "user", "content": FILLER * 20}, {"role": "user", "content": "?"}])
+    [small] = store.compact("t", lambda ctx: ctx.compact(1, 2, StateSummary()))
+    assert small.outcome == "failed"
+    assert small.error is not None
+    assert small.error["type"] == "SummaryTooLong"
+    assert [message["content"] for message in store.view("t").messages[:2]] == said
+    [large] = store.compact("t", lambda ctx: ctx.compact(1, 3, StateSummary()))
+    assert large.outcome == "applied"
+    # A budget that is too small for all parts has the first of them: orders, the task, and the next step.
+    told = elements(*[{"role": "user", "content": f"Never touch module_{n}.py. See ticket {n}."} for n in range(40)])
+    assert set(State.parse(StateSummary()(Request(told, budget=40)).text) or ()) <= {"orders", "task", "next"}
