@@ -120,7 +120,7 @@ def test_a_thread_says_what_its_summaries_cost_and_what_is_not_counted(url: str)
             store.compact("t", span(start, start + 1, made))
         store.compact("t", lambda ctx: ctx.compact(7, 8, "its own words"))
         store.custody.redact("t", 3, reason="asked for")
-    rows = re.findall(r"<tr><td>(one|two)</td>(.*)</tr>", shown(url, "/records", id="t"))
+    rows = re.findall(r'<tr><td data-head="Model">(one|two)</td>(.*)</tr>', shown(url, "/records", id="t"))
     cells = [(model, *re.findall(r">([^<]+)</td>", row)) for model, row in rows]
     assert cells == [("one", "1", "0", "1,000", "20", "1.5"), ("two", "1", "0", "1,000", "20", "1.5")]
     page = text_of(shown(url, "/records", id="t"))
