@@ -70,19 +70,17 @@ def test_a_clock_that_differs_is_named_and_one_that_is_wrong_is_a_problem(url: s
         return check
 
     assert clock().state == "ok"
-    for by, state, told in (
-        ("0.9 seconds", "ok", "agree to a second"),
-        ("20 seconds", "note", r"(19|20) s ahead of this machine's"),
-        ("-20 seconds", "note", r"20 s behind this machine's"),
-        ("2 hours", "problem", r"7,(199|200) s ahead of"),
-        ("-3 days", "problem", r"259,20\d s behind"),
-    ):
-        step(by)
+    for by, state in ((0.9, "ok"), (20, "note"), (-20, "note"), (7200, "problem"), (-300_000, "problem")):
+        step(f"{by} seconds")
         check = clock()
-        assert (check.state, bool(re.search(told, check.what))) == (state, True), check.what
+        assert check.state == state, check.what
         if state != "ok":
+            assert (" ahead of " if by > 0 else " behind ") in check.what
             server, own = map(datetime.fromisoformat, re.findall(r"20[\d:.T-]+Z", check.what))
-            assert f"{abs((server - own).total_seconds()):,.0f} s" in check.what
+            apart = abs((server - own).total_seconds())
+            assert f"{apart:,.0f} s" in check.what
+            # The time that the question took does not count.
+            assert 0 <= abs(by) - apart < 15
             assert "NTP" in (check.remedy or "")
 
 
