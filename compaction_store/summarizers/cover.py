@@ -40,8 +40,8 @@ _MOST_LISTED = 0.15
 _DATA = re.compile(r".{81,}|[0-9a-fA-F]{16,}|(?=[^\W_]*\d)(?=[^\W_]*[A-Z])(?=[^\W_]*[a-z])[^\W_]{20,}=*|\d[\d:.,-]*")
 # A sentence of less weight says nothing alone. It is chosen if nothing else is.
 _LEAST_WEIGHT = 0.2
-# The room in characters that the beginning of a request may use in any case, if it is not most of what is left.
-_LEAST_LEAD = 120
+# The beginning of a request may use this many characters, or this part of the whole room, but at most half of the rest.
+_LEAST_LEAD, _LEAD_PART = 120, 5
 # The text between two sentences of a message if others between them are left out.
 _GAP = f" {MARK} "
 # The weight of a name that only results have, and of a name that a text or a call uses. The weight of a word depends on
@@ -163,7 +163,10 @@ class Cover:
             own = int(rest * PARTS[part].share / total) + _heading(part)
             # The beginning of a request comes first, without gaps.
             begun = choice.left
-            choice.take_first((i for i in self._of(part) if self.sentences[i].kind == "request"), own)
+            least = max(_LEAST_LEAD, room // _LEAD_PART)
+            choice.take_first(
+                (i for i in self._of(part) if self.sentences[i].kind == "request"), max(own, min(least, begun // 2))
+            )
             # The assistant's other sentences have no share: they are chosen if there is room left.
             told = (i for i in self._of(part) if self.sentences[i].kind != "assistant")
             choice.fill(told, own - begun + choice.left, sure=part in _SURE and begun == choice.left)
@@ -225,7 +228,7 @@ class _Choice:
 
     def take_first(self, indexes: Iterable[int], room: int) -> None:
         """Chooses sentences in their order until one does not fit. The first may exceed the room."""
-        room, most = min(max(room, min(_LEAST_LEAD, self.left // 2)), self.left), self.left
+        room, most = min(room, self.left), self.left
         for index in indexes:
             if (cost := self._cost(index)) > most:
                 return

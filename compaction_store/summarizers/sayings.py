@@ -41,6 +41,7 @@ _ERROR = re.compile(_DATA.pattern("error"))
 _NO_ERROR = re.compile(_DATA.pattern("no_error"))
 _HINT = re.compile(_DATA.pattern("hint"))
 _CODE = re.compile(_DATA.pattern("code"))
+_POLITENESS = re.compile(_DATA.pattern("politeness"))
 _DEFINITION = re.compile(_DATA.pattern("definition"))
 
 # The weight of a user's first and last words, of a plan, and of a line of an earlier summary.
@@ -98,6 +99,10 @@ def weight_of_output(line: str, kind: str, place: int, count: int) -> float:
 
 def is_code(line: str) -> bool:
     return _CODE.search(line) is not None
+
+
+def is_polite(sentence: str) -> bool:
+    return _POLITENESS.match(sentence) is not None
 
 
 def is_error(line: str) -> bool:

@@ -38,6 +38,7 @@ from compaction_store.summarizers.sayings import (
     carried,
     is_code,
     is_error,
+    is_polite,
     newest,
     sayings,
     weight_of_output,
@@ -324,6 +325,8 @@ def _weight(said: Saying, kind: str, text: str, place: int, found: Sequence[str]
     elif said.kind in _USERS and kind != "order":
         weight *= _weight_by_place(text, place, found, is_outer=said.weight == WISH)
         weight *= WISH if mentions_force(text) and kind != "request" else 1.0
+    if said.kind in ("assistant", "concluding", "next") and said.part is None and is_polite(text):
+        return SILENT
     is_fragment = len(text) < _FRAGMENT and text.count(" ") < _WORDS and text.isascii() and not at_an_end
     return weight * SILENT if is_fragment and kind not in ("request", "order", "next") else weight
 

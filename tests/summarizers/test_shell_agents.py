@@ -228,3 +228,16 @@ def test_the_beginning_of_a_request_is_kept_whole_in_a_small_room() -> None:
     more = [user(f"Ticket {n} mentions module_{n}.py and {n * 7} rows of data in table_{n}.") for n in range(30)]
     [first, *_] = said(state_of([user(task), *more], share=0.2), "task")
     assert first == task.strip()
+
+
+def test_politeness_is_no_decision_and_no_next_step() -> None:
+    told = [
+        user("I want to cancel my flight HAT045 because it is late. " * 3),
+        {"role": "assistant", "content": "Sure, I can help you with that. The fare is refundable, so I cancel it."},
+        {"role": "tool", "tool_call_id": "a", "content": "\n".join(f"row {n} = {n}" for n in range(99))},
+        user("Do that, and tell me the sum."),
+        {"role": "assistant", "content": "You get 177 dollars back. If you have any further questions, please ask me."},
+    ]
+    state = state_of(told, share=0.9)
+    assert said(state, "decisions") == ["The fare is refundable, so I cancel it."]
+    assert said(state, "next") == ["You get 177 dollars back."]
