@@ -42,6 +42,7 @@ _DATA = re.compile(r".{81,}|[0-9a-fA-F]{16,}|(?=[^\W_]*\d)(?=[^\W_]*[A-Z])(?=[^\
 _LEAST_WEIGHT = 0.2
 # The beginning of a request may use this many characters, or this part of the whole room, but at most half of the rest.
 _LEAST_LEAD, _LEAD_PART = 120, 5
+_SMALL = 400
 # The text between two sentences of a message if others between them are left out.
 _GAP = f" {MARK} "
 # The weight of a name that only results have, and of a name that a text or a call uses. The weight of a word depends on
@@ -167,8 +168,8 @@ class Cover:
             choice.take_first(
                 (i for i in self._of(part) if self.sentences[i].kind == "request"), max(own, min(least, begun // 2))
             )
-            # The assistant's other sentences have no share: they are chosen if there is room left.
-            told = (i for i in self._of(part) if self.sentences[i].kind != "assistant")
+            # In a small room, the assistant's other sentences have no share: they are chosen if there is room left.
+            told = (i for i in self._of(part) if room > _SMALL or self.sentences[i].kind != "assistant")
             choice.fill(told, own - begun + choice.left, sure=part in _SURE and begun == choice.left)
         choice.fill(range(len(self.sentences)), choice.left)
         if not choice.chosen:

@@ -28,21 +28,20 @@ from compaction_store.summarizers.cover import HEAD
 from compaction_store.tokens.message_text import read
 
 _DATA = ModuleData(__file__)
-_OUTPUT = re.compile(_DATA.pattern("output"), re.MULTILINE)
-_CHROME = re.compile(_DATA.pattern("chrome"), re.MULTILINE)
-_EXAMPLE = re.compile(_DATA.pattern("example"), re.DOTALL)
-_HEADING = re.compile(_DATA.pattern("heading"), re.MULTILINE)
-_HOW = re.compile(_DATA.pattern("how"))
-_COMMANDS = [re.compile(_DATA.pattern(name), re.DOTALL) for name in ("fenced", "tagged", "last_line")]
-_MOVES = re.compile(_DATA.pattern("moves"))
-_OPENED = re.compile(_DATA.pattern("opened"), re.MULTILINE)
-_UNMADE = re.compile(_DATA.pattern("unmade"))
-_ERROR = re.compile(_DATA.pattern("error"))
-_NO_ERROR = re.compile(_DATA.pattern("no_error"))
-_HINT = re.compile(_DATA.pattern("hint"))
-_CODE = re.compile(_DATA.pattern("code"))
-_POLITENESS = re.compile(_DATA.pattern("politeness"))
-_DEFINITION = re.compile(_DATA.pattern("definition"))
+_OUTPUT, _CHROME, _HEADING, _OPENED = (
+    re.compile(_DATA.pattern(name), re.MULTILINE) for name in ("output", "chrome", "heading", "opened")
+)
+_EXAMPLE, *_COMMANDS = (
+    re.compile(_DATA.pattern(name), re.DOTALL) for name in ("example", "fenced", "tagged", "last_line")
+)
+_HOW, _MOVES, _UNMADE, _ERROR, _NO_ERROR, _HINT, _DEFINITION, _CODE, _POLITENESS, _INTENTION = (
+    re.compile(_DATA.pattern(name))
+    for name in (
+        "how", "moves", "unmade", "error", "no_error", "hint", "definition", "code", "politeness", "intention",
+    )
+)  # fmt: skip
+#: Whether a line is of source code, a listing or data; whether a sentence is only polite; whether it tells a next call.
+is_code, is_polite, is_intention = _CODE.search, _POLITENESS.match, _INTENTION.match
 
 # The weight of a user's first and last words, of a plan, and of a line of an earlier summary.
 WISH = 2.0
@@ -86,23 +85,11 @@ def weight_of_output(line: str, kind: str, place: int, count: int) -> float:
         return 0.5
     if kind == "file" or is_code(line) or _HINT.match(line) is not None:
         return SILENT
-    letters = sum(c.isalpha() or c == " " for c in line)
-    if len(line) <= _SHORT_LINE:
-        is_data, is_prose = False, False
-    else:
-        is_data = letters < _LETTERS * len(line) or max(map(len, re.split(r"[\s/]", line))) > _LONGEST_WORD
-        is_prose = letters > _LETTERS_OF_PROSE * len(line) and (line.count(" ") > _WORDS or not line.isascii())
-    if is_data or (count > _LONG_OUTPUT and _HEAD <= place < count - _TAIL and not is_prose):
-        return SILENT
-    return 1.0
-
-
-def is_code(line: str) -> bool:
-    return _CODE.search(line) is not None
-
-
-def is_polite(sentence: str) -> bool:
-    return _POLITENESS.match(sentence) is not None
+    letters = sum(c.isalpha() or c == " " for c in line) / len(line)
+    is_prose = letters > _LETTERS_OF_PROSE and (line.count(" ") > _WORDS or not line.isascii())
+    is_data = letters < _LETTERS or max(map(len, re.split(r"[\s/]", line))) > _LONGEST_WORD
+    is_inside = count > _LONG_OUTPUT and _HEAD <= place < count - _TAIL
+    return SILENT if (is_data and len(line) > _SHORT_LINE) or (is_inside and not is_prose) else 1.0
 
 
 def is_error(line: str) -> bool:
@@ -294,14 +281,10 @@ class _Reading:
             return
         if call is not None:
             yield call
-        is_source = is_file and _is_source(said)
+        first = said.splitlines()[:_MOST_LINES] if is_file else []
+        is_source = 3 * sum(is_code(line) is not None for line in first) > len(first)
         kind = "error" if failed else "file" if is_source else "fields" if has_fields else "result"
         yield Saying((seq,), said, kind, 1.0 if failed else _RESULT)
-
-
-def _is_source(text: str) -> bool:
-    lines = text.splitlines()[:_MOST_LINES]
-    return 3 * sum(map(is_code, lines)) > len(lines)
 
 
 def _is_output(payload: Payload) -> bool:

@@ -29,20 +29,9 @@ from compaction_store.messages.framing import framed_text
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.models.state import PART_NAMES, PARTS, PartName, State, StateLine
 from compaction_store.module_data import ModuleData
+from compaction_store.summarizers import sayings as told
 from compaction_store.summarizers.cover import ITEMS, Cover, Sentence, written
 from compaction_store.summarizers.prompted import Asked, ModelSummarizer, beginning, is_refusal, judged
-from compaction_store.summarizers.sayings import (
-    SILENT,
-    WISH,
-    Saying,
-    carried,
-    is_code,
-    is_error,
-    is_polite,
-    newest,
-    sayings,
-    weight_of_output,
-)
 from compaction_store.waiting import Work, drive, drive_async
 
 # The number of tokens of a frame, and the largest share of the source's tokens for a summary with its frame.
@@ -138,7 +127,7 @@ class StateSummary:
 
     def _work(self, request: Request) -> Work[Summary]:
         if self._model is None:
-            return self._written(request, _facts(sayings(request)))
+            return self._written(request, _facts(told.sayings(request)))
         asked = self._model.asked(self.name, state=self.settings)
         return (yield from judged(self._by_model(self._model, request, asked), request, asked))
 
@@ -167,18 +156,22 @@ class StateSummary:
 
     def _merged(self, request: Request, lines: dict[PartName, list[StateLine]]) -> Summary:
         """Merges a model's lines into the earlier states. Takes the other parts from the messages, by rules."""
-        facts = [fact for fact in _facts(sayings(request)) if fact.part not in lines]
+        facts = [fact for fact in _facts(told.sayings(request)) if fact.part not in lines]
         # An earlier next step is over, done or not.
         earlier = [
             said._replace(kind="line", part="decisions" if said.part == "next" else said.part)
             for element in request
             for payload in element.messages
             if element.is_summary and (text := framed_text(payload)) is not None and State.parse(text) is not None
-            for said in carried(text, element.seq)
+            for said in told.carried(text, element.seq)
             if said.part in lines
         ]
-        new = [Saying(line.seqs, line.text, "line", WISH, name) for name, found in lines.items() for line in found]
-        facts += _facts(newest([earlier, new]))
+        new = [
+            told.Saying(line.seqs, line.text, "line", told.WISH, name)
+            for name, found in lines.items()
+            for line in found
+        ]
+        facts += _facts(told.newest([earlier, new]))
         return self._written(request, [fact._replace(place=place) for place, fact in enumerate(facts)])
 
     def _share_of(self, request: Request) -> float:
@@ -276,7 +269,7 @@ def _lines(answer: str, name: PartName, seqs: set[int]) -> Iterator[StateLine]:
 # ---- dividing texts into sentences
 
 
-def _facts(said_: Iterable[Saying]) -> list[Sentence]:
+def _facts(said_: Iterable[told.Saying]) -> list[Sentence]:
     facts: list[Sentence] = []
     seen: set[str] = set()
     for said in said_:
@@ -306,34 +299,37 @@ def _facts(said_: Iterable[Saying]) -> list[Sentence]:
     return [one for one in facts if one.part == "task" or any(c.isalpha() for c in one.text)] or facts
 
 
-def _kind(said: Saying, text: str) -> str:
+def _kind(said: told.Saying, text: str) -> str:
     """Returns what a sentence is: as its text, or an error, a decision or a conclusion."""
     if said.part is not None:
         return said.kind
-    if said.kind in _OUTPUTS and said.kind != "fields" and not is_code(text) and is_error(text):
+    if said.kind in _OUTPUTS and said.kind != "fields" and not told.is_code(text) and told.is_error(text):
         return "error"
     return "decision" if said.kind == "concluding" or (said.kind == "assistant" and decides(text)) else said.kind
 
 
-def _weight(said: Saying, kind: str, text: str, place: int, found: Sequence[str]) -> float:
+def _weight(said: told.Saying, kind: str, text: str, place: int, found: Sequence[str]) -> float:
     is_output = said.kind in _OUTPUTS and said.part is None
     # A request usually begins with its subject, and output has its result at the beginning or the end.
     at_an_end = place == 0 or (place == len(found) - 1 and (is_output or said.kind == "next"))
     weight = (1.0 if kind in ("order", "error") else said.weight) * (1.5 if at_an_end else 1.0)
     if is_output and kind != "error":
-        weight *= weight_of_output(text, said.kind, place, len(found))
+        weight *= told.weight_of_output(text, said.kind, place, len(found))
     elif said.kind in _USERS and kind != "order":
-        weight *= _weight_by_place(text, place, found, is_outer=said.weight == WISH)
-        weight *= WISH if mentions_force(text) and kind != "request" else 1.0
-    if said.kind in ("assistant", "concluding", "next") and said.part is None and is_polite(text):
-        return SILENT
+        weight *= _weight_by_place(text, place, found, is_outer=said.weight == told.WISH)
+        weight *= told.WISH if mentions_force(text) and kind != "request" else 1.0
+    if said.part is None and said.kind in ("user", "assistant", "concluding", "next"):
+        # A question of the assistant is over when the user has answered.
+        if told.is_polite(text) or (said.kind == "concluding" and text.endswith("?")):
+            return told.SILENT
+        weight *= 0.5 if said.kind in ("assistant", "concluding") and told.is_intention(text) else 1.0
     is_fragment = len(text) < _FRAGMENT and text.count(" ") < _WORDS and text.isascii() and not at_an_end
-    return weight * SILENT if is_fragment and kind not in ("request", "order", "next") else weight
+    return weight * told.SILENT if is_fragment and kind not in ("request", "order", "next") else weight
 
 
 def _weight_by_place(text: str, place: int, found: Sequence[str], *, is_outer: bool) -> float:
-    if len(found) > _LEAD and is_code(text):
-        return SILENT
+    if len(found) > _LEAD and told.is_code(text):
+        return told.SILENT
     if is_outer and place < _LEAD:
         return _LEAD_WEIGHT
     pasted = len(found) > _PASTED and sum(c.isalpha() or c == " " for c in text) < _LETTERS * len(text)
