@@ -129,6 +129,17 @@ def audit_app(
     return Starlette(routes=routes, middleware=[guard], exception_handlers={404: nowhere}, lifespan=running)
 
 
+def _address(request: Request, page: str, /, **parameters: Any) -> Whole:
+    """Returns the address of a page, with the parameters that are given."""
+    given = {key: value for key, value in parameters.items() if value not in (None, "")}
+    root: str = request.scope.get("root_path", "")
+    return Whole(root + page + (f"?{urlencode(given, doseq=True)}" if given else ""))
+
+
+def _led(request: Request, page: str, /, **parameters: Any) -> Response:
+    return RedirectResponse(_address(request, page, **parameters), status_code=303)
+
+
 @dataclass
 class _AuditPages:
     """The pages. Each has the name of its path."""
@@ -205,17 +216,11 @@ class _AuditPages:
         self, request: Request, name: str, more: dict[str, Any], found: object = None, status: int = 200
     ) -> Response:
         """Renders the facts of a page, and more values, in a thread, so that a slow page does not stop the others."""
-        root: str = request.scope.get("root_path", "")
-
-        def link(page: str, /, **parameters: Any) -> str:
-            given = {key: value for key, value in parameters.items() if value not in (None, "")}
-            return Whole(root + page + (f"?{urlencode(given, doseq=True)}" if given else ""))
-
-        form_token = self._form_tokens.made(request.scope["reader"]) if self._reviews is not None else ""
-        facts = {} if found is None else vars(found)
-        values = {"link": link, "here": request.url.path, "form_token": form_token, "alarms": self._alarms.reasons}
-        values["reader"] = request.scope.get("reader")
-        values |= {**more, **facts}
+        values = {
+            "link": partial(_address, request), "here": request.url.path, "alarms": self._alarms.reasons,
+            "form_token": self._form_tokens.made(request.scope["reader"]) if self._reviews is not None else "",
+            "reader": request.scope.get("reader"), **more, **({} if found is None else vars(found)),
+        }  # fmt: skip
         return HTMLResponse(await asyncio.to_thread(self._templates.get_template(name).render, values), status)
 
     def _seen(self, request: Request, page: str, **what: Any) -> None:
@@ -307,7 +312,7 @@ class _AuditPages:
         level: Any = (await self._form(request)).get("level", "")
         await self._job.join(level, request, _SOON)
         log_access(request, "verify", level=level)
-        return RedirectResponse(f"{request.scope.get('root_path', '')}/integrity#all-threads", status_code=303)
+        return _led(request, "/integrity#all-threads")
 
     async def verdict(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — the form has the parameters
         """Writes the verdict of a submitted form, and redirects to the sample or to the record."""
@@ -333,11 +338,9 @@ class _AuditPages:
             what = f"the thread {name!r} was erased after the form was shown: no verdict was recorded"
             raise errors.Conflict(what) from None
         log_access(request, "verdict", thread_id=name, number=int(number), verdict=given["verdict"])
-        root: str = request.scope.get("root_path", "")
         if sample is None:
-            return RedirectResponse(f"{root}/record?{urlencode({'id': name, 'number': number})}", status_code=303)
-        parameters = {key: value for key, value in sample.items() if key in SAMPLE}
-        return RedirectResponse(f"{root}/sample?{urlencode(parameters | {'next': 1}, doseq=True)}", status_code=303)
+            return _led(request, "/record", id=name, number=number)
+        return _led(request, "/sample", **{key: value for key, value in sample.items() if key in SAMPLE}, next=1)
 
     async def message(self, request: Request, asked: Parameters) -> Response:
         name, seq = asked.text("id"), asked.needed("seq")
@@ -481,26 +484,17 @@ class _AuditPages:
             return await self._html(request, "sample.html", start)
         wanted = {key: asked.filter(FILTERS[key]) for key in SAMPLE_FILTERS}
         count = min(asked.number("count", 1) or 10, MOST_DRAWN)
-        fixed = {
-            **{key: value for key, value in given.items() if value is not None},
-            **{key: wanted[key].isoformat() for key in _TIMES if wanted[key] is not None},
-            "until": (wanted["until"] or datetime.now(UTC)).isoformat(),
-        }
-        if fixed != {key: value for key, value in given.items() if value is not None}:
-            root: str = request.scope.get("root_path", "")
-            address = urlencode({"seed": seed, "count": count, **fixed}, doseq=True)
-            return RedirectResponse(f"{root}/sample?{address}", status_code=303)
+        stated = {key: value for key, value in given.items() if value is not None}
+        times = {**wanted, "until": wanted["until"] or datetime.now(UTC)}
+        fixed = stated | {key: times[key].isoformat() for key in _TIMES if times[key] is not None}
+        if fixed != stated:
+            return _led(request, "/sample", seed=seed, count=count, **fixed)
         found = await records.sample(self._reader, wanted, fixed, seed, count)
         if asked.optional("next") is not None:
             for place, (record, verdicts) in enumerate(found.drawn, 1):
                 if request.scope["reader"] not in verdicts:
-                    of = {
-                        "id": record.thread_id,
-                        "number": record.number,
-                        "sample": json.dumps(found.name),
-                        "place": place,
-                    }
-                    return RedirectResponse(f"{request.scope.get('root_path', '')}/record?{urlencode(of)}", 303)
+                    at = {"id": record.thread_id, "number": record.number, "place": place}
+                    return _led(request, "/record", **at, sample=json.dumps(found.name))
         self._seen(request, "sample", found=len(found.drawn))
         return await self._html(request, "sample.html", {"given": given}, found)
 
