@@ -56,6 +56,8 @@ _NEARLY = 0.8
 _SHORTEST_NAME = 3
 HEAD = "named: "
 _BETWEEN = ", "
+# A field of a result, with its value.
+_FIELD = re.compile(r"[^\s,:]+: ([^\s,]+)")
 
 
 class Sentence(NamedTuple):
@@ -79,7 +81,7 @@ class Sentence(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The chosen sentences, in order, and names that no chosen sentence has."""
+    """The chosen sentences, in order, and the names that no chosen sentence has, as they are listed."""
 
     sentences: list[Sentence]
     names: list[str]
@@ -120,14 +122,20 @@ class Cover:
         self._used: set[str] = set()
         # The names that somebody said, and not only code or data.
         self._told: set[str] = set()
+        fields: dict[str, str] = {}
         for sentence, found in zip(sentences, self._names, strict=True):
             for name in found if sentence.whole is None else _names_in(sentence.whole, reader):
                 self._first.setdefault(name, len(self._first))
                 self._times[name] += 1
                 if sentence.kind not in {"result", "fields", "file", "error"}:
                     self._used.add(name)
-                if sentence.weight >= _LEAST_WEIGHT:
+                # The name of a function says nothing without its inputs.
+                if sentence.weight >= _LEAST_WEIGHT and not sentence.text.startswith(f"ran: `{name}("):
                     self._told.add(name)
+            for field in _FIELD.finditer(sentence.text) if sentence.kind == "fields" else ():
+                fields.setdefault(field[1], field[0])
+        # How a name is listed: behind the field that it had in a result, which says what it is.
+        self._listed = {name: fields.get(name, name) for name in self._first}
         # Names get a space in front, so that they differ from all words.
         for name in self._first:
             self._worth[f" {name}"] = _SCALE * (_USED_WORTH if name in self._used else _NAME_WORTH)
@@ -155,7 +163,7 @@ class Cover:
         found = {sentence.part for sentence in self.sentences}
         if "orders" in found:
             choice.fill(self._of("orders"), int(room * PARTS["orders"].share))
-        listed = min(int(choice.left * _LISTED), sum(len(name) + len(_BETWEEN) for name in self._first))
+        listed = min(int(choice.left * _LISTED), sum(len(name) + len(_BETWEEN) for name in self._listed.values()))
         choice.left -= listed
         rest = choice.left
         parts = [part for part in _FIRST if part in found]
@@ -208,10 +216,10 @@ class Cover:
         left.sort(key=lambda name: (name not in self._used, -self._times[name], self._first[name]))
         names: list[str] = []
         for name in left:
-            if len(name) + len(_BETWEEN) <= room:
-                room -= len(name) + len(_BETWEEN)
+            if (cost := len(self._listed[name]) + len(_BETWEEN)) <= room:
+                room -= cost
                 names.append(name)
-        return sorted(names, key=self._first.__getitem__)
+        return [self._listed[name] for name in sorted(names, key=self._first.__getitem__)]
 
 
 class _Choice:

@@ -19,9 +19,11 @@ from support.random_threads import FORMATS, WELL_FORMED, scripts, written
 from compaction_store import InvalidInput
 from compaction_store.compaction.summary_request import texts
 from compaction_store.errors import SummaryTooLong
+from compaction_store.language.names import NameReader
 from compaction_store.messages.framing import frame
 from compaction_store.models import Element
 from compaction_store.models.state import PARTS, State
+from compaction_store.probes.thread_probe import Passages
 from compaction_store.summarizers import Request, StateSummary
 from compaction_store.tokens import count_text
 
@@ -65,6 +67,34 @@ def folded(text: str, end: int) -> Element:
 
 def after(count: int, *payloads: Any) -> list[Element]:
     return [e._replace(seq=e.seq + count, end_seq=e.seq + count) for e in elements(*payloads)]
+
+
+def _searched(number: int, form: str) -> list[Any]:
+    """Returns a call with a function of its own, and its result: a list of rows."""
+    name, given = f"search_{number}_flights", {"text": f"Flight to harbour {number}. {FILLER}"}
+    rows = [{"flight_number": f"HAT{number}{n:02}", "gate": f"G{n}", "note": f"{n} {FILLER}"} for n in range(12)]
+    if form == "chat":
+        function = {"name": name, "arguments": json.dumps(given)}
+        said: Any = {
+            "role": "assistant",
+            "tool_calls": [{"id": f"c{number}", "type": "function", "function": function}],
+        }
+        return [said, {"role": "tool", "tool_call_id": f"c{number}", "content": json.dumps(rows)}]
+    use = {"type": "tool_use", "id": f"c{number}", "name": name, "input": given}
+    found = {"type": "tool_result", "tool_use_id": f"c{number}", "content": json.dumps(rows)}
+    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [found]}]
+
+
+@pytest.mark.parametrize("form", ["chat", "anthropic"])
+def test_a_listed_name_of_a_result_stands_behind_its_field_and_no_function_is_listed(form: str) -> None:
+    messages = [message for number in range(1, 5) for message in _searched(number, form)]
+    text = text_of(elements({"role": "user", "content": "Find me a flight."}, *messages), share=0.1)
+    [listed] = [line for line in text.splitlines() if line.startswith("- named: ")]
+    items = listed.removeprefix("- named: ").split(", ")
+    assert len(items) >= 3
+    assert all(re.fullmatch(r"flight_number: HAT\d+", item) for item in items)
+    # A name that is listed in this way counts as described.
+    assert not any(name.startswith("hat") for name in Passages([text]).listed(NameReader()))
 
 
 def test_requests_names_figures_paths_decisions_and_outcomes_are_kept_word_for_word() -> None:
