@@ -1,8 +1,7 @@
 """Asks a model closed questions about each compacted view, and grades the answers by a rule.
 
-The questions are made without a model, from the messages that follow the compaction: a name that they use again, a file
-that was changed, the next step, and a decision. The wrong options are from the same thread. The model sees the view
-alone and, once for each question, all messages instead: a question that it cannot answer even then is left out.
+The questions are made by rules from the messages that follow, and their wrong options from the same thread. The model
+sees the view alone and, once a question, all messages instead: a question that it cannot answer then is left out.
 """
 
 from __future__ import annotations

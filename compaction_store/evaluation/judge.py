@@ -1,8 +1,6 @@
-"""A judge: a model that is asked whether a summary is good. Its verdicts are reported separately and are not added to
-other figures.
+"""A judge: a model that is asked several times whether a summary is good. No other figure includes its verdicts.
 
-A model's answers vary, so each summary is judged several times. If people gave verdicts on the same records, the
-judge's agreement with them (Cohen's kappa) shows how far the judge can be trusted.
+Its agreement with people's verdicts on the same records (Cohen's kappa) shows how far it can be trusted.
 """
 
 from __future__ import annotations
@@ -59,9 +57,7 @@ class Asker:
 
     def __init__(self, ask: Ask, model: str | None, prompt: str, replicates: int) -> None:
         if not callable(ask):
-            raise InvalidInput(
-                f"ask must be a callable that takes a prompt and a document and returns an answer{arguments.other(ask)}"
-            )
+            raise InvalidInput(f"ask must be a callable that takes a prompt and a document{arguments.other(ask)}")
         if inspect.iscoroutinefunction(ask) or getattr(getattr(ask, "__self__", None), "needs_async", False):
             raise InvalidInput("ask must not be async: give the summarizer a client that is not async")
         arguments.number(replicates, "replicates", least=1)

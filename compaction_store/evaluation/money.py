@@ -1,9 +1,7 @@
 """Computes the money that each compaction cost and saved: measured if the usage of calls was recorded, else modelled.
 
-A compaction takes tokens off every later call until it is replaced or undone. Its cost is that of its summarizer's
-calls, and that of the next request from the summary on, because this part is not in the provider's cache. Measured and
-modelled figures are never added up. Calls that would not have fitted the window without compaction are counted
-separately, because there is no cost to compare them with.
+A compaction takes tokens off every later call until it is replaced or undone. It costs its summarizer's calls, and the
+next request from the summary on, which is not in the provider's cache. Measured and modelled figures are kept apart.
 """
 
 from __future__ import annotations
@@ -169,11 +167,8 @@ def _of_fold(
     first: Mapping[int, ReplayedFold],
 ) -> FoldMoney:
     end = run.ends.get(fold.record, len(run.calls))
-    with_it = [
-        call
-        for call, is_beyond in zip(run.calls[fold.first_call : end], beyond[fold.first_call : end], strict=True)
-        if not is_beyond
-    ]
+    spans = zip(run.calls[fold.first_call : end], beyond[fold.first_call : end], strict=True)
+    with_it = [call for call, is_beyond in spans if not is_beyond]
     taken_off = fold.tokens_before - fold.tokens_after
     around = run.calls[max(0, fold.first_call - 1) : end]
     is_measured = bool(around) and not fold.is_observed and all(call.usage is not None for call in around)
@@ -191,10 +186,8 @@ def _of_fold(
         again = _measured_again(before, call, grown) if is_measured else min(modelled, call.tokens - call.prefix)
         billed_anew = model.call(again, 0) - model.call(again, again)
     needed = fold.first_call < len(beyond) and beyond[fold.first_call]
-    if fold.is_observed:
-        summarizer = _modelled_summary(run, fold, model)
-    else:
-        summarizer = _cost({} if fold.summarizer is None or fold.use is None else {fold.summarizer: fold.use}, prices)
+    use = {} if fold.summarizer is None or fold.use is None else {fold.summarizer: fold.use}
+    summarizer = _modelled_summary(run, fold, model) if fold.is_observed else _cost(use, prices)
     return FoldMoney(
         fold.record, end - fold.first_call, saved if taken_off >= 0 else -saved, billed_anew, summarizer, needed,
         "measured" if is_measured else "modelled",

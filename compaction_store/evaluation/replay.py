@@ -1,8 +1,7 @@
 """Replays a thread in memory under a policy, and collects the results of the probes and the token counts.
 
-A policy compacts at the points where an application would: before the model is called, if the view is over the budget.
-An assistant message that follows a message of another role counts as a call of the model. The reply is always the
-recorded reply. So a replay shows the information that the view still had, but not the model's reply to that view.
+A policy compacts before the model is called: before an assistant message that follows a message of another role. The
+reply is always the recorded one, so a replay shows what the view still had, not what the model would have replied.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Chooses the most informative sentences that fit a number of characters, and writes them as the text of a state.
 
-Each kind of text has a share of the room, so that long results cannot take all of it. Within a share, sentences are
-chosen for the names and rare words that no chosen sentence has yet. Some of the room is used to list the remaining
-names. The same sentences always give the same choice, in O(n log n).
+Each part has a share of the room. Within it, sentences are chosen for the names and rare words that no chosen sentence
+has yet. The remaining names are listed. The same sentences always give the same choice, in O(n log n).
 """
 
 from __future__ import annotations
