@@ -56,16 +56,11 @@ def pieces(payload: Payload) -> Iterator[tuple[str | None, str]]:
     parts = Counter(path[0] for path, _, _ in found if path)
     steps = {path[0] for path, kind, _ in found if path and kind.step in _STEPS}
     divided = {field for field in steps if field == "function_call" or parts[field] == len(payload[str(field)])}
-    yield from (
-        (None, text) for text in _texts({name: value for name, value in payload.items() if name not in divided})
-    )
+    rest = {name: value for name, value in payload.items() if name not in divided}
+    yield from ((None, text) for text in ([] if rest.keys() <= {"role"} else read(rest)[0]))
     for path, kind, part in found:
         if path and path[0] in divided:
             yield kind.step if kind.step in _STEPS else None, _part(kind, part)
-
-
-def _texts(payload: Payload) -> list[str]:
-    return [] if payload.keys() <= {"role"} else read(payload)[0]
 
 
 def _part(kind: PartType, part: Any) -> str:

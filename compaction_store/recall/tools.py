@@ -139,7 +139,8 @@ def read_call(given: Any) -> AnswerableCall:
         return AnswerableCall(field(given, "name"), arguments, lambda result: _part(row, name, result))
     if kind in ("function", None) and function is not None and isinstance(name := field(given, "id"), str):
         arguments = _parsed(field(function, "arguments"))
-        return AnswerableCall(field(function, "name"), arguments, lambda result: _message(name, result))
+        answer = {"role": "tool", "tool_call_id": name}
+        return AnswerableCall(field(function, "name"), arguments, lambda result: {**answer, "content": result.text})
     raise InvalidInput(
         "call must be a tool_use block with an id, a function_call item with a call_id, or an entry of tool_calls with"
         f" an id{'' if isinstance(given, Mapping) else other(given)}"
@@ -150,10 +151,6 @@ def _part(row: PartType, name: str, result: Recalled) -> Payload:
     part = answer_to({"type": row.name, row.id[0]: name}, result.text)
     # The items of Responses have no field for errors.
     return part | ({"is_error": True} if result.is_error and row.anthropic else {})
-
-
-def _message(name: str, result: Recalled) -> Payload:
-    return {"role": "tool", "tool_call_id": name, "content": result.text}
 
 
 def _parsed(arguments: Any) -> Any:

@@ -18,7 +18,7 @@ from compaction_store import __version__, errors
 from compaction_store.audit import charts, safe_text
 from compaction_store.audit._async import overview, records, threads
 from compaction_store.audit.facts import MOST_COUNTED, MOST_DRAWN, OutOfTime, by_run
-from compaction_store.audit.marks import ShownMessage, element_texts
+from compaction_store.audit.marks import element_texts
 from compaction_store.audit.safe_text import CUT
 from compaction_store.audit.words import LEASES, described, parts, without_text
 from compaction_store.checkpoints import CheckpointLog
@@ -164,7 +164,8 @@ class _AuditPages:
         self._templates = environment(Path(__file__).parent / "templates", cut=True)
         self._templates.filters |= {"hex": bytes.hex, "by_run": by_run}
         self._templates.globals |= {
-            "tenant": self._tenant, "content": self._content, "version": __version__, "texts": self._texts,
+            "tenant": self._tenant, "content": self._content, "version": __version__,
+            "texts": partial(element_texts, content=self._content),
             "parts_of": lambda payload: parts(payload, CUT) if self._content else ([], 0),
             "described": partial(described, content=self._content), "without_text": without_text,
             "has_checkpoints": self._checkpoints is not None, "reviews": self._reviews is not None,
@@ -176,9 +177,6 @@ class _AuditPages:
         for template in self._templates.list_templates():
             self._templates.get_template(template)
         self._css = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
-
-    def _texts(self, element: Any) -> list[ShownMessage]:
-        return element_texts(element, content=self._content)
 
     def page(self, path: str) -> Callable[[Request], Awaitable[Response]]:
         """Wraps a page so that every error, such as a wrong address or a missing thread, becomes an error page."""
