@@ -33,7 +33,14 @@ def browser() -> Iterator[Browser]:
 def store(url: str) -> Iterator[cs.Store]:
     with cs.Store.open(url, actor="agent") as opened:
         fill(opened)
+        opened.append("flood", [{"role": "user", "content": f"{n} " + "word " * 40} for n in range(14)])
+        opened.compact("flood", _clear_each, actor="jane.doe@support.acme.example")
         yield opened
+
+
+def _clear_each(ctx: cs.CompactionContext) -> None:
+    for seq in range(1, 13):
+        ctx.compact(seq, seq, "short", reason="results of tools cleared")
 
 
 @pytest.fixture
