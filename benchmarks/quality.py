@@ -1,19 +1,21 @@
 """Compares strategies and summarizers that need no API key, on recorded threads in memory, and prints a table.
 
-    python -m benchmarks.quality FOLDER [--window 8000] [--strategy NAME …] [--json]
+    python -m benchmarks.quality FOLDER [--window 8000] [--strategy NAME …] [--summarizer SPEC …] [--most N] [--json]
 
 Every file of the folder is read. A file has a JSON list of messages, a JSON object with messages in `traj`, `history`
 or `messages`, a list of such objects, or one such object per line. In a `.traj` file of SWE-agent, the shell's output
 has the role `user`: it is read as the result of the command before it. Each strategy compacts before each model call
 for which the view takes more than 80 % of the window. Besides running the probes, this program counts mistakes of a
 strategy: it shortens results that no model has read although the view would fit the window, it compacts to save less
-than a tenth of a span, or it drops a summary that it has requested.
+than a tenth of a span, or it drops a summary that it has requested. A summarizer is given as on the command line, such
+as `state:openai:model=NAME,base_url=URL` for a model on a local server.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -22,6 +24,7 @@ from typing import Any
 
 from compaction_store import Summary, TokenBudget, tokens
 from compaction_store.checks import KeepsIdentifiers, KeepsOrders
+from compaction_store.cli import choices
 from compaction_store.compaction.asks import Steps
 from compaction_store.compaction.context import CompactionContext, planner_of
 from compaction_store.compaction.summary_request import texts
@@ -58,6 +61,12 @@ def read_folder(folder: Path) -> Iterator[RecordedThread]:
                 _read_commands(messages)
             if any(message["role"] == "assistant" for message in messages):
                 yield recorded(f"{file.stem}/{place}", messages)
+
+
+def long_threads(threads: list[RecordedThread], window: int, most: int, seed: int) -> list[RecordedThread]:
+    """Returns threads that fill a window, in a random order."""
+    long = [one for one in threads if sum(message.tokens for message in one.messages) > window]
+    return random.Random(seed).sample(long, min(most, len(long)))
 
 
 def recorded(name: str, messages: list[Payload]) -> RecordedThread:
@@ -165,13 +174,12 @@ def names_only(asked: Any) -> str:
     return counter.cut(text, min(room, room if request.budget is None else request.budget), "head")
 
 
-def summarizers() -> dict[str, Summarize]:
-    return {
-        "state": StateSummary(),
-        "state, checked": StateSummary(checks=(KeepsOrders(), KeepsIdentifiers())),
-        "head and tail": head_and_tail,
-        "names only": names_only,
-    }
+SUMMARIZERS: dict[str, Summarize] = {
+    "state": StateSummary(),
+    "state, checked": StateSummary(checks=(KeepsOrders(), KeepsIdentifiers())),
+    "head and tail": head_and_tail,
+    "names only": names_only,
+}
 
 
 def strategies(summarize: Summarize) -> dict[str, Any]:
@@ -186,13 +194,13 @@ def strategies(summarize: Summarize) -> dict[str, Any]:
     }
 
 
-def policies(budget: TokenBudget) -> dict[str, tuple[Watched, Policy]]:
+def policies(budget: TokenBudget, summarizers: dict[str, Summarize]) -> dict[str, tuple[Watched, Policy]]:
     made: dict[str, Any] = {
         "ClearToolResults · none": ClearToolResults(),
         "Ladder · none": Ladder(keep_recent=6),
         "SlidingWindow · none": SlidingWindow(Summary("Earlier messages are left out."), retain=6),
     }
-    for writer, summarize in summarizers().items():
+    for writer, summarize in summarizers.items():
         made |= {f"{name} · {writer}": strategy for name, strategy in strategies(summarize).items()}
     watched = {name: Watched(strategy) for name, strategy in made.items()}
     return {name: (one, Policy(name, (one,), budget)) for name, one in watched.items()}
@@ -255,13 +263,18 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--window", type=int, default=8000, help="the model's window in tokens")
     parser.add_argument("--strategy", action="append", help="run only the policies whose names begin with this")
+    parser.add_argument("--summarizer", action="append", help="use this one, such as openai:model=NAME,base_url=URL")
+    parser.add_argument("--most", type=int, help="only so many of the threads that fill the window, drawn by the seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="write all figures as JSON")
     given = parser.parse_args()
     threads = list(read_folder(given.folder))
+    if given.most is not None:
+        threads = long_threads(threads, given.window, given.most, given.seed)
+    own = {spec.partition(":model=")[0]: choices.summarize([spec]) for spec in given.summarizer or ()}
     chosen = {
         name: one
-        for name, one in policies(TokenBudget(given.window)).items()
+        for name, one in policies(TokenBudget(given.window), own or SUMMARIZERS).items()
         if not given.strategy or name.startswith(tuple(given.strategy))
     }
     found = evaluate(threads, [policy for _, policy in chosen.values()], counter=tokens.o200k_base(), seed=given.seed)
