@@ -118,3 +118,12 @@ def test_a_page_of_runs_sends_no_statement_for_each_record(url: str, monkeypatch
         _run(store, "flood", 6, 120)
         # A list reads its records by hundreds.
         assert statements() <= few + 2
+
+
+def test_a_run_that_left_more_tokens_says_so(url: str, store: cs.Store) -> None:
+    store.append("repaired", [{"role": "user", "content": f"message {n} " * 40} for n in range(9)])
+    store.compact("repaired", lambda ctx: ctx.compact(1, 6, "short"))
+    store.repair("repaired", 1, lambda _: "a longer summary " * 20, reason="too short")
+    page = text_of(shown(url, "/records", id="repaired"))
+    assert re.search(r"\d more", page)
+    assert not re.search(r"-\d+ fewer", page)
