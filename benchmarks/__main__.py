@@ -22,11 +22,12 @@ from pathlib import Path
 from benchmarks import databases, floor, page, plot
 from benchmarks.adapters import Adapters
 from benchmarks.against import Peers
-from benchmarks.appending import Appending, Batches, Lengths, ManyThreads, Million
+from benchmarks.appending import Appending, Batches, Lengths, ManyThreads
 from benchmarks.contest import Bench, Contest
 from benchmarks.corpus import DOCS
-from benchmarks.crowds import Callers, Writers
+from benchmarks.crowds import BatchWriters, Callers, Writers
 from benchmarks.disk import Disk
+from benchmarks.growth import ManyRecords, Million, MillionThreads
 from benchmarks.loading import Loading
 from benchmarks.peers import ENTRIES, version
 from benchmarks.pgbench import Function
@@ -39,7 +40,9 @@ USUAL: tuple[type[Contest], ...] = (
     Appending, Lengths, Function, Writers, Callers, Batches, Loading, Reading, Views, Audits, Streaming, Disk, Peers,
     Adapters,
 )  # fmt: skip
-LONG: tuple[type[Contest], ...] = (Million, ManyThreads, WideViews, LongStreaming, Turns)
+LONG: tuple[type[Contest], ...] = (
+    BatchWriters, Million, MillionThreads, ManyRecords, ManyThreads, WideViews, LongStreaming, Turns,
+)  # fmt: skip
 # Parts that run in one round only, because sizes on disk are the same in every round.
 _ONCE: tuple[type[Contest], ...] = (Disk,)
 _PAGE = DOCS / "results.md"
@@ -56,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rounds", type=int, help="how many rounds to run; by default 5, or 2 with --quick")
     made.add_argument("--quick", action="store_true", help="run fewer rounds with fewer samples, to try something out")
     made.add_argument(
-        "--long", action="store_true", help="also run the parts with a million messages and half a million threads"
+        "--long", action="store_true", help="also run the parts with a million messages or a million threads"
     )
     made.add_argument("--json", type=Path, metavar="FILE", help="write every figure as JSON into this file")
     made.add_argument("--write", action="store_true", help="write docs/results.md and its picture")
@@ -103,7 +106,8 @@ def _about(bench: Bench, rounds: int) -> dict[str, str]:
         name: bench.raw.execute("SELECT current_setting(%s)", (name,)).fetchone()
         for name in ("fsync", "synchronous_commit", "full_page_writes", "shared_buffers")
     }
-    packages = dict.fromkeys(entry.package for entry in ENTRIES)
+    # quicktok counts the tokens where the extra `fast` is installed.
+    packages = dict.fromkeys([*(entry.package for entry in ENTRIES), "quicktok-v1", "tiktoken"])
     installed = [f"{package} {found}" for package in packages if (found := version(package))]
     kind = "a quick run, with unreliable figures: " if bench.quick else ""
     return {

@@ -113,17 +113,6 @@ class Lengths(Contest):
         return self.interleaved(sides, self.bench.repeats(300))
 
 
-class Million(Lengths):
-    name = "million"
-    rows: ClassVar[Sequence[Row]] = (
-        Row(
-            "append to 1,000,000 messages over append to 100", "long", "As above; the indexes are larger than before"
-            " and still in memory.", over="short", most=1.1,
-        ),
-    )  # fmt: skip
-    _length = 1_000_000
-
-
 class ManyThreads(Contest):
     """Appends to a store that is several times as large as the server's shared_buffers, by default 128 MB."""
 

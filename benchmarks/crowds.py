@@ -37,6 +37,8 @@ class Order(NamedTuple):
     threads: int
     start: float
     seconds: float
+    # The number of messages of each append.
+    size: int = 1
 
 
 def _p50(writers: int, threads: str) -> Row:
@@ -80,8 +82,8 @@ class Writers(Contest):
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
         bench.raw.execute(
-            "CREATE TABLE raw_log (thread_id text, seq bigint GENERATED ALWAYS AS IDENTITY, role text, payload json,"
-            " created_at timestamptz DEFAULT now(), PRIMARY KEY (thread_id, seq))"
+            "CREATE TABLE IF NOT EXISTS raw_log (thread_id text, seq bigint GENERATED ALWAYS AS IDENTITY, role text,"
+            " payload json, created_at timestamptz DEFAULT now(), PRIMARY KEY (thread_id, seq))"
         )
         self._pipes = bench.stack.enter_context(_processes(bench, max(_WRITERS)))
         self._seconds = 1.0 if bench.quick else 4.0
@@ -102,11 +104,32 @@ class Writers(Contest):
             found[f"{way} {writers} {threads} each"] = [self._seconds / len(waits)]
         return found
 
-    def _run(self, way: str, writers: int, threads: int) -> list[float]:
-        order = Order(way, threads, time.time() + 0.1, self._seconds)
+    def _run(self, way: str, writers: int, threads: int, size: int = 1) -> list[float]:
+        order = Order(way, threads, time.time() + 0.1, self._seconds, size)
         for pipe in self._pipes[:writers]:
             pipe.send(order)
         return [wait for pipe in self._pipes[:writers] for wait in pipe.recv()]
+
+
+class BatchWriters(Writers):
+    title = "Batches of 10, many writers, each a process"
+    name = "batch-writers"
+    rows: ClassVar[Sequence[Row]] = tuple(
+        Row(
+            f"batches of 10, {writers} writer{'' if writers == 1 else 's'}, many threads{', ' * bool(told)}{told}",
+            f"{way} {writers}", "As for single messages.", over=f"raw {writers}", most=1.8 if writers == 1 else 2.0,
+            unit="rate",
+        )
+        for way, told in (("store", ""), ("bytes", "tokens by `bytes_over_four`"))
+        for writers in _WRITERS
+    )  # fmt: skip
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        runs = [(way, writers) for way in ("raw", "store", "bytes") for writers in _WRITERS]
+        random.shuffle(runs)
+        return {
+            f"{way} {writers}": [self._seconds / len(self._run(way, writers, _MANY, 10)) / 10] for way, writers in runs
+        }
 
 
 @contextmanager
@@ -138,37 +161,47 @@ def _serve(url: str, app_url: str, pipe: Connection) -> None:
         Store.open(app_url, pool_size=1) as store,
         Store.open(app_url, pool_size=1, counter=tokens.bytes_over_four()) as by_bytes,
     ):
-        ways = _ways(raw, store, by_bytes, items)
+        ways = _ways(raw, store, by_bytes)
         for way in ways.values():
-            way(0, "warm")
+            way(items[:1], "warm")
         pipe.send("ready")
         while order := pipe.recv():
             names = ["hot"] if order.threads == 1 else [f"crowd-{number}" for number in range(order.threads)]
-            pipe.send(_written(order, ways[order.way], names))
+            pipe.send(_written(order, ways[order.way], names, items))
 
 
-def _written(order: Order, way: Callable[[int, str], object], names: list[str]) -> list[float]:
-    numbers = cycle(range(200))
+def _written(
+    order: Order, way: Callable[[list[dict[str, Any]], str], object], names: list[str], items: list[dict[str, Any]]
+) -> list[float]:
+    batches = cycle([items[number : number + order.size] for number in range(0, len(items), order.size)])
     end = order.start + order.seconds
     time.sleep(max(0.0, order.start - time.time()))
     waits = []
     while time.time() < end:
-        name, number = random.choice(names), next(numbers)
+        name, batch = random.choice(names), next(batches)
         start = time.perf_counter()
-        way(number, name)
+        way(batch, name)
         waits.append(time.perf_counter() - start)
     return waits
 
 
 def _ways(
-    raw: psycopg.Connection, store: Store, by_bytes: Store, items: list[dict[str, Any]]
-) -> dict[str, Callable[[int, str], object]]:
+    raw: psycopg.Connection, store: Store, by_bytes: Store
+) -> dict[str, Callable[[list[dict[str, Any]], str], object]]:
     statement = "INSERT INTO raw_log (thread_id, role, payload) VALUES (%s, %s, %s)"
-    return {
-        "raw": lambda number, name: raw.execute(statement, (name, items[number]["role"], json.dumps(items[number]))),
-        "store": lambda number, name: store.append(name, items[number]),
-        "bytes": lambda number, name: by_bytes.append(name, items[number]),
-    }
+
+    def insert(batch: list[dict[str, Any]], name: str) -> None:
+        rows = [(name, item["role"], json.dumps(item)) for item in batch]
+        if len(rows) == 1:
+            raw.execute(statement, rows[0])
+        else:
+            with raw.transaction(), raw.cursor() as cursor:
+                cursor.executemany(statement, rows)
+
+    def append(to: Store, batch: list[dict[str, Any]], name: str) -> None:
+        to.append(name, batch[0] if len(batch) == 1 else batch)
+
+    return {"raw": insert, "store": partial(append, store), "bytes": partial(append, by_bytes)}
 
 
 class Callers(Contest):

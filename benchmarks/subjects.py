@@ -21,10 +21,11 @@ from compaction_store import migrate
 from compaction_store.postgres.queries.across_threads import ListFilter, _of_threads
 
 THREADS = 1_000_000
-# Every hundredth thread is of one of 10 large subjects, each of 1,000 threads. The others have 10 threads each.
+# Every hundredth thread is of one of 10 large subjects, each of 1,000 threads. The others have 10 threads each. Every
+# tenth thread has a large view.
 LARGE = [f"large-{number}" for number in range(10)]
 _MESSAGE = {"role": "user", "content": "Where is the parcel with the two lamps that I ordered on Monday? " * 4}
-_FILL = """
+FILL = """
 WITH made AS (
     SELECT n, at, compaction_store.new_thread_uid(at) AS uid
     FROM (
@@ -35,9 +36,9 @@ named AS (
     INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, salt, commitment, created_at)
     SELECT uid, 'default', 'chat/' || n, decode('00', 'hex'), decode('00', 'hex'), at FROM made
 )
-INSERT INTO compaction_store.heads (thread_uid, tenant, subject, head, last_at, active_at)
+INSERT INTO compaction_store.heads (thread_uid, tenant, subject, head, view_tokens, last_at, active_at)
 SELECT uid, 'default', CASE n %% 100 WHEN 0 THEN 'large-' || n / 100 %% 10 ELSE 'customer-' || n / 10 END,
-    decode('00', 'hex'), at, at
+    decode('00', 'hex'), CASE n %% 10 WHEN 7 THEN 50000 ELSE 0 END, at, at
 FROM made
 """
 
@@ -94,7 +95,7 @@ def main() -> None:
         with cs.Store.open(login) as store:
             appends(store, 1020)
         with psycopg.connect(url, autocommit=True) as connection:
-            print(f"{THREADS:,} threads in {timed(lambda: connection.execute(_FILL, {'n': THREADS})):.0f} s")
+            print(f"{THREADS:,} threads in {timed(lambda: connection.execute(FILL, {'n': THREADS})):.0f} s")
             connection.execute("VACUUM (ANALYZE) compaction_store.threads, compaction_store.heads")
         with cs.Store.open(login) as store:
             newest(store, login, 300)
