@@ -70,8 +70,7 @@ def test_a_page_by_name_is_read_in_the_order_of_the_index(
     filled: cs.Store, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, is_analyzed: bool
 ) -> None:
     if not is_analyzed:
-        tables = "('compaction_store.threads'::regclass, 'compaction_store.heads'::regclass)"
-        superuser.execute(f"DELETE FROM pg_statistic WHERE starelid IN {tables}".encode())
+        forget_statistics(superuser)
     sent = watched(monkeypatch)
     first = list(filled.threads(limit=50))
     second = list(filled.threads(limit=50, after=first[-1]))
@@ -81,6 +80,28 @@ def test_a_page_by_name_is_read_in_the_order_of_the_index(
         nodes = plan(superuser, *one)
         assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
         assert nodes[0]["Shared Hit Blocks"] + nodes[0]["Shared Read Blocks"] < 5000
+
+
+@pytest.mark.one_server("the plans on the nodes of a cluster are hidden")
+@pytest.mark.parametrize("is_analyzed", [True, False])
+def test_a_page_by_name_of_a_subject_is_read_by_the_index_of_subjects(
+    filled: cs.Store, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, is_analyzed: bool
+) -> None:
+    if not is_analyzed:
+        forget_statistics(superuser)
+    sent = watched(monkeypatch)
+    found = [thread.thread_id for thread in filled.threads(subject="s-7")]
+    assert found == sorted(found)
+    assert len(found) == _THREADS // _SUBJECTS
+    nodes = plan(superuser, *sent[0])
+    assert {"heads_subject_idx", "threads_pkey"} <= {node.get("Index Name") for node in nodes}
+    assert not [node for node in nodes if node["Node Type"] == "Seq Scan"]
+    assert nodes[0]["Shared Hit Blocks"] + nodes[0]["Shared Read Blocks"] < 1500
+
+
+def forget_statistics(superuser: psycopg.Connection[Any]) -> None:
+    tables = "('compaction_store.threads'::regclass, 'compaction_store.heads'::regclass)"
+    superuser.execute(f"DELETE FROM pg_statistic WHERE starelid IN {tables}".encode())
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, Any]]:

@@ -350,8 +350,10 @@ def threads(
     given = wanted.values(tenant, limit) | {"after": after, "erased": erased}
     given |= {"stub": erasure.STUB, "after_stubs": erasure.AFTER_STUBS}
     statement = _of_threads("threads", wanted.conditions + (_SQL["listed"]["erased"] if erased else ""))
-    # Without statistics, as after a load, Postgres expects few threads, and would read and sort all of them.
-    return list(map(ThreadRow._make, select_of(connection, tenant, statement, given, "enable_sort = off")))
+    # Without statistics, as after a load, Postgres expects few threads, and would read and sort all of them. Those of a
+    # subject are found by its index, and sorted.
+    setting = "enable_sort = off" if wanted.subject is None else ""
+    return list(map(ThreadRow._make, select_of(connection, tenant, statement, given, setting)))
 
 
 def recent_threads(
