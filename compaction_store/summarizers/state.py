@@ -38,8 +38,6 @@ from compaction_store.waiting import Work, drive, drive_async
 _FRAME_TOKENS = 60
 _MOST_OF_SOURCE = 0.8
 _LEAST = 12
-# A summary in a view must save at least this many tokens, because it says less than its source.
-_LEAST_SAVING = 32
 # A model is not asked for the users' standing orders, because it may change their words.
 _ASKED: tuple[PartName, ...] = tuple(name for name in PART_NAMES if name != "orders")
 _DATA = ModuleData(__file__)
@@ -195,8 +193,6 @@ class StateSummary:
             text, kept = _best(cover, room)
         if not text:
             raise errors.SummaryTooLong(f"the source of {request.size:,} characters is too short for a shorter summary")
-        if request.view is not None and request.tokens - _FRAME_TOKENS - took < _LEAST_SAVING:
-            raise errors.SummaryTooLong(f"a summary saves less than {_LEAST_SAVING} of {request.tokens:,} tokens")
         state = State.parse(text)
         coverage = {"messages": len(range(request.start_seq, request.end_seq + 1)), "sentences": kept}
         coverage |= {"of_sentences": len(facts)} | (state.coverage if state is not None else {})
