@@ -97,12 +97,14 @@ class Copied(AsDict):
 class SummedCosts(AsDict):
     """The costs of records. `dearest` is the record whose calls took most tokens, and `newest` the last with a cost.
 
-    If `is_cut`, not all records were read. If `more_copies`, copies in forks may be counted a second time.
+    `actors` has the costs by actor, or by "" for attempts without one. If `is_cut`, not all records were read. If
+    `more_copies`, copies in forks may be counted a second time.
     """
 
     sums: Costs
     newest: Compaction | None
     dearest: tuple[Compaction, Cost] | None
+    actors: dict[str, ActorCost]
     is_cut: bool
     more_copies: bool
 
@@ -478,6 +480,21 @@ class Cost(AsDict):
         """Adds the calls of another sum."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
+
+
+@dataclass
+class ActorCost(Cost):
+    """The cost of an actor's attempts, with the money that they cost. For `unpriced` of them, it is unknown."""
+
+    attempts: int = 0
+    spent: float = 0.0
+    unpriced: int = 0
+
+    def include_attempt(self, cost: Cost, spent: float | None) -> None:
+        self.include(cost)
+        self.attempts += 1
+        self.spent += spent or 0.0
+        self.unpriced += spent is None
 
 
 class Costs:

@@ -158,13 +158,13 @@ class _AuditPages:
         self._form_tokens = FormTokens()
         self._verified = Verifications(self._checkpoints)
         self._charts = ChartCache(self._reader)
-        spent = (lambda _: 0.0) if self._prices is None else self._prices.spent
-        self._figures = Cached(partial(overview.overview, self._reader, self._budget, spent))
+        self._spent = (lambda _: 0.0) if self._prices is None else self._prices.spent
+        self._figures = Cached(partial(overview.overview, self._reader, self._budget, self._spent))
         self._choices = Cached(self._reader.audit.counts)
         self._templates = environment(Path(__file__).parent / "templates", cut=True)
         self._templates.filters |= {"hex": bytes.hex, "by_run": by_run}
         self._templates.globals |= {
-            "tenant": self._tenant, "content": self._content, "version": __version__,
+            "tenant": self._tenant, "content": self._content, "version": __version__, "prices": self._prices,
             "texts": partial(element_texts, content=self._content),
             "parts_of": lambda payload: parts(payload, CUT) if self._content else ([], 0),
             "described": partial(described, content=self._content), "without_text": without_text,
@@ -226,7 +226,7 @@ class _AuditPages:
             log_access(request, page, **what)
 
     async def overview(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — as all pages
-        more = {"stored": self._alarms, "now": datetime.now(UTC), "prices": self._prices, "ticks": charts.ticks}
+        more = {"stored": self._alarms, "now": datetime.now(UTC), "ticks": charts.ticks}
         return await self._html(request, "overview.html", more, await self._figures.now())
 
     async def threads(self, request: Request, asked: Parameters) -> Response:
@@ -383,7 +383,7 @@ class _AuditPages:
             raise errors.InvalidInput("order must be oldest, or be left out")
         found = await records.record_list(
             self._reader, thread_id, wanted, after, bounded=_bounded, with_costs=asked.optional("costs") is not None,
-            newest_first=order is None,
+            newest_first=order is None, spent=self._spent,
         )  # fmt: skip
         if found.records.rows:
             self._seen(request, "records", thread_id=thread_id)

@@ -18,6 +18,7 @@ from support.compactable_thread import span
 import compaction_store as cs
 from compaction_store.arguments import DATABASE, LOG
 from compaction_store.checkpoints import CheckpointLog, SigningKey
+from compaction_store.evaluation import Prices
 from compaction_store.summarizers import FallbackSummarizer
 from compaction_store.web import app
 from compaction_store.web.routes import FORMS, PARAMETERS
@@ -166,6 +167,48 @@ def test_records_say_what_all_of_them_cost_and_where_the_newest_cost_is(
     text = text_of(shown(url, "/records", costs="1"))
     assert "The search stopped after ten seconds" in text
     assert "the sum stopped after ten seconds" in text
+
+
+def test_records_say_what_each_actor_cost_with_money_where_prices_are_known(url: str) -> None:
+    def cells(row: str) -> list[str]:
+        return [html.unescape(each) for each in re.findall(">([^<]+)<", row)]
+
+    made = cs.Summary("short", summarizer="mine", model="one", usage={"input_tokens": 1000, "output_tokens": 20})
+    unpriced = cs.Summary("short", summarizer="mine", model="two", usage={"input_tokens": 9})
+    actors = [*["sæm & co"] * 3, None, None, *(f"bot {n:02}" for n in range(51))]
+    with cs.Store.open(url) as store:
+        store.append("t", [{"role": "user", "content": f"message {n} " * 40} for n in range(len(actors) + 1)])
+        for seq, actor in enumerate(actors, 1):
+            store.compact("t", span(seq, seq, unpriced if actor == "bot 50" else made), actor=actor)
+        # A revocation is no attempt.
+        store.revoke("t", 1, reason="wrong", actor="sæm & co")
+    prices = Prices.of_json({"currency": "EUR", "models": {"one": {"input": 1, "output": 5}}})
+
+    async def steps(client: Client) -> None:
+        page = (await client.get("/records", params={"costs": "1", "since": "7d"})).text
+        head, *rows = re.findall("<tr>.*?</tr>", page.partition("Costs by actor</caption>")[2].partition("</table>")[0])
+        assert cells(head) == ["Actor", "Attempts", "Calls", "Tokens in", "out", "EUR"]
+        assert cells(rows[0]) == ["sæm & co", "3", "3", "3,000", "60", "0.0033"]
+        assert cells(rows[1]) == ["no actor given", "2", "2", "2,000", "40", "0.0022"]
+        assert len(rows) == 51
+        assert cells(rows[50]) == ["3 others", "3", "3", "2,009", "40", "0.0022 and 1 unknown"]
+        [link] = re.findall('href="([^"]*)"', rows[0])
+        assert "since=7d" in link
+        one = (await client.get(html.unescape(link))).text
+        assert "4 records match." in one
+        assert "bot 01" not in one.partition("Costs by actor</caption>")[2].partition("</table>")[0]
+
+    visit(url, steps, prices=prices)
+    assert "EUR" not in shown(url, "/records", costs="1")
+
+
+def test_no_record_took_most_tokens_if_none_were_used(url: str) -> None:
+    with cs.Store.open(url) as store:
+        store.append("t", [{"role": "user", "content": "message " * 40}] * 3)
+        store.compact("t", span(1, 2, cs.Summary("short", summarizer="mine")))
+    page = text_of(shown(url, "/records"))
+    assert "The newest cost is that of record 1 of t" in page
+    assert "Most tokens" not in page
 
 
 def test_an_erased_thread_says_that_its_name_is_gone(url: str, store: cs.Store) -> None:

@@ -18,7 +18,7 @@ from compaction_store.errors import CompactionNotFound, ThreadNotFound
 from compaction_store.integrity import erasure
 from compaction_store.messages.encoding import canonical
 from compaction_store.models import Compaction, Event, Thread, TokenStep
-from compaction_store.models.vocabulary import EventKind
+from compaction_store.models.vocabulary import NO_ATTEMPTS, EventKind
 from compaction_store.store.threads import pinned
 
 if TYPE_CHECKING:
@@ -144,10 +144,14 @@ def own(records: Iterable[Compaction], copies: dict[str, facts.Copied]) -> Itera
 
 
 async def summed_costs(
-    reader: AsyncReader, found: AsyncIterator[Compaction], thread_id: str | None = None
+    reader: AsyncReader,
+    found: AsyncIterator[Compaction],
+    thread_id: str | None,
+    spent: Callable[[Compaction], float | None],
 ) -> facts.SummedCosts:
     """Sums the costs of records, newest first. `OutOfTime`, by which a caller ends a search, ends the sum."""
     sums, newest, is_cut = Costs(), None, False
+    actors: defaultdict[str, facts.ActorCost] = defaultdict(facts.ActorCost)
     dearest: tuple[Compaction, Cost] | None = None
     copies, more_copies = await copied(reader, None if thread_id is None else [thread_id])
     try:
@@ -155,13 +159,15 @@ async def summed_costs(
             for own_record in own([record], copies):
                 sums.add(own_record)
                 cost = Costs.of(own_record)
+                if own_record.kind not in NO_ATTEMPTS:
+                    actors[own_record.actor or ""].include_attempt(cost, spent(own_record))
                 if cost.calls:
                     newest = newest or own_record
                     if dearest is None or cost.tokens > dearest[1].tokens:
                         dearest = own_record, cost
     except facts.OutOfTime:
         is_cut = True
-    return facts.SummedCosts(sums, newest, dearest, is_cut, more_copies)
+    return facts.SummedCosts(sums, newest, dearest, actors, is_cut, more_copies)
 
 
 async def _events_of(

@@ -174,11 +174,13 @@ def record_list(
     bounded: Callable[[Iterator[Compaction]], Iterator[Compaction]] = lambda found: found,
     with_costs: bool = False,
     newest_first: bool = True,
+    spent: Callable[[Compaction], float | None] = lambda _: 0.0,
 ) -> facts.RecordList:
     """Reads a page of the records that match. The records of one run are one row, unless only this run is wanted.
 
     The costs are summed over all matching records if all are on the page, or if `with_costs` is true. The caller may
     end the search and the sum: `bounded` is given the records, and may raise `OutOfTime` in place of the next one.
+    `spent` returns what the calls for a record cost, or None if that is unknown.
     """
     start = None if after is None else reader.compaction(*after)
     if thread_id is not None:
@@ -190,7 +192,7 @@ def record_list(
     costs = None
     if with_costs or (after is None and not listed.more):
         matching = bounded(reader.compactions(thread_id, newest_first=True, **wanted))
-        costs = threads.summed_costs(reader, matching, thread_id)
+        costs = threads.summed_costs(reader, matching, thread_id, spent)
     return facts.RecordList(listed, copies, more, costs)
 
 
