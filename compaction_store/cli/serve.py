@@ -82,6 +82,8 @@ def serve(
     # Imported here, because the import is slow and needs an extra.
     from compaction_store import web
     from compaction_store.evaluation import Prices
+    from compaction_store.reporting import gather, page
+    from compaction_store.store.threads import pinned
 
     budget = options.budget(window, reserve, trigger, target)
     costs = None if prices is None else Prices.read(prices)
@@ -92,6 +94,14 @@ def serve(
 
     async def run(address: str, telemetry: Telemetry | None) -> None:
         reading: dict[str, Any] = {"tenant": db.tenant, "role": None if as_login else AUDITOR, "settings": _READ_ONLY}
+
+        def report(thread: Thread, made_by: str) -> bytes:
+            with Reader.open(address, pool_size=1, **reading) as own:
+                found = pinned(own, thread.thread_id, thread.thread_uid)
+                return page.render(gather(
+                    found, [thread.thread_id], tenant=db.tenant, made_by=made_by, content=content, checkpoints=log
+                ))  # fmt: skip
+
         async with AsyncExitStack() as stack:
             # A verification of all threads has one more connection, so that it holds up no page.
             opening = AsyncReader.open(address, pool_size=_CONNECTIONS + review, telemetry=telemetry, **reading)
@@ -106,7 +116,7 @@ def serve(
                 reviews = await stack.enter_async_context(writing)
             app = web.audit_app(
                 reader, access=access, hosts=hosts, tenant=db.tenant, content=content, budget=budget, prices=costs,
-                checkpoints=log, reviews=reviews, allow_empty=allow_empty,
+                checkpoints=log, reviews=reviews, allow_empty=allow_empty, report=report,
             )  # fmt: skip
             await web.warm_up(reader, connections=_CONNECTIONS)
             # Garbage collections then skip everything that exists now, which is most of the memory.

@@ -56,7 +56,7 @@ _TIMES = ("since", "until")
 _PATIENCE = 2.0
 # Addresses that have no alarms, because they are no pages.
 _WITHOUT_ALARMS = ("/chart.svg", "/download", "/icon.svg", "/style.css", *FORMS)
-# The largest thread that the pages verify, in entries. Larger threads are verified on the command line.
+# The largest thread that the pages verify or report, in entries. The command line does the same for larger ones.
 _MOST_VERIFIED = 20_000
 # For so many seconds, a reader waits for the end of a verification of all threads. A small tenant needs no more.
 _SOON = 1.0
@@ -91,6 +91,7 @@ def audit_app(
     checkpoints: CheckpointLog | None = None,
     reviews: AsyncStore | None = None,
     allow_empty: bool = False,
+    report: Callable[[Thread, str], bytes] | None = None,
 ) -> Starlette:
     """Returns the pages as an ASGI application, which can be served alone or mounted in another application.
 
@@ -99,7 +100,8 @@ def audit_app(
     other host are refused. Without `content`, the pages do not show the words of messages and summaries. With a
     `budget`, they list the threads that are due, and with `prices`, they show what summaries cost. With `checkpoints`,
     they show the newest checkpoint, and are red if the store lacks threads that it has. A tenant without threads makes
-    them red too, unless `allow_empty` is true.
+    them red too, unless `allow_empty` is true. With `report`, a thread's page offers the page that it returns for the
+    thread and the reader's name. It is called in a worker thread, for one report at a time.
 
     With `reviews`, readers can record verdicts on compaction records, and verify all threads; the result is recorded.
     `reviews` is the store that writes both; open it with the role `compaction_store_reviewer`, which can write nothing
@@ -111,7 +113,7 @@ def audit_app(
     patient, reader = reader, impatient(reader, _PATIENCE)
     alarms = Alarms(reader, tenant, checkpoints, allow_empty=allow_empty)
     job = None if reviews is None else VerificationJob(patient, reviews, checkpoints, alarms)
-    pages = _AuditPages(reader, tenant, content, budget, prices, checkpoints, reviews, alarms, job)
+    pages = _AuditPages(reader, tenant, content, budget, prices, checkpoints, reviews, alarms, job, report)
     forms = FORMS if reviews is not None else ()
     routes = [Route(path, pages.page(path)) for path in PARAMETERS if path not in FORMS]
     routes += [Route(path, pages.page(path), methods=["POST"]) for path in forms]
@@ -153,9 +155,15 @@ class _AuditPages:
     _reviews: AsyncStore | None
     _alarms: Alarms
     _job: VerificationJob | None
+    _report: Callable[[Thread, str], bytes] | None
 
     def __post_init__(self) -> None:
         self._form_tokens = FormTokens()
+        self._reporting = asyncio.Lock()
+        self._downloads = {
+            what: [form for form in forms[not self._content] if form != "html" or self._report is not None]
+            for what, forms in downloads.FORMS.items()
+        }
         self._verified = Verifications(self._checkpoints)
         self._charts = ChartCache(self._reader)
         self._spent = (lambda _: 0.0) if self._prices is None else self._prices.spent
@@ -169,7 +177,7 @@ class _AuditPages:
             "parts_of": lambda payload: parts(payload, CUT) if self._content else ([], 0),
             "described": partial(described, content=self._content), "without_text": without_text,
             "has_checkpoints": self._checkpoints is not None, "reviews": self._reviews is not None,
-            "download_forms": {what: forms[not self._content] for what, forms in downloads.FORMS.items()},
+            "download_forms": self._downloads,
             "filters_of_records": FILTERS, "state_parts": PARTS, "vocabulary": vocabulary, "most_drawn": MOST_DRAWN,
             "csv": partial(safe_text.as_csv, self._tenant), "commands": safe_text,
         }  # fmt: skip
@@ -506,8 +514,7 @@ class _AuditPages:
     async def download(self, request: Request, asked: Parameters) -> Response:
         """Sends a thread, a view or the records that match as a file, while it is read."""
         what, form = asked.optional("what") or "thread", asked.text("form")
-        forms = downloads.FORMS.get(what, ((), ()))[not self._content]
-        if form not in forms:
+        if form not in self._downloads.get(what, ()):
             raise errors.InvalidInput(f"what must be one of {', '.join(downloads.FORMS)}, and form one of its forms")
         name, reader, found, label = asked.optional("id"), self._reader, None, what
         if what != "records" or name is not None:
@@ -524,6 +531,14 @@ class _AuditPages:
             rows = downloads.entries(reader, found)
         if form == "bundle.jsonl":
             lines = reader.audit.export(asked.text("id"), bodies=self._content)
+        elif form == "html" and found is not None and self._report is not None:
+            if found.last_pos > _MOST_VERIFIED:
+                raise errors.InvalidInput(
+                    f"a report must be of at most {_MOST_VERIFIED:,} entries, not {found.last_pos:,}: run"
+                    " `compaction-store report` for a longer thread"
+                )
+            async with self._reporting:
+                lines = downloads.each([await asyncio.to_thread(self._report, found, request.scope["reader"])])
         elif form == "md" and found is not None:
             lines = downloads.written(rows, found)
         else:

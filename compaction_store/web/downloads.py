@@ -15,11 +15,11 @@ from compaction_store.store import AsyncReader
 
 #: The forms of each file, which are suffixes of its name, and those that it has where no words are shown.
 FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "thread": (("jsonl", "csv", "md", "bundle.jsonl"), ("bundle.jsonl",)),
+    "thread": (("jsonl", "csv", "md", "bundle.jsonl", "html"), ("bundle.jsonl", "html")),
     "records": (("jsonl", "csv"), ("jsonl", "csv")),
     "view": (("jsonl", "csv", "md"), ()),
 }
-MEDIA = {"csv": "text/csv", "md": "text/markdown"}
+MEDIA = {"csv": "text/csv", "md": "text/markdown", "html": "text/html"}
 #: The fields of a record that have no words.
 WORDLESS = ("status", *(name for name in COLUMNS if name != "body"))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 from support import platforms
 
 import compaction_store as cs
+from compaction_store.reporting.verification import verify_report
 from web.audited import THREAD
 from web.served import serving
 
@@ -121,6 +124,33 @@ def test_a_store_with_read_only_sessions_refuses_a_write(url: str) -> None:
         pytest.raises(cs.CompactionStoreError),
     ):
         store.append(THREAD, {"role": "user", "content": "hello"})
+
+
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
+@pytest.mark.parametrize("content", [True, False])
+def test_a_thread_is_downloaded_as_a_report(url: str, store: cs.Store, content: bool) -> None:
+    hostile = '"><script>alert(1)</script>/../é'
+    secret = "<script>a secret</script> " * 20
+    store.append(hostile, [{"role": "user", "content": secret}, {"role": "user", "content": "b"}])
+    store.compact(hostile, lambda ctx: ctx.compact(1, 1, "</template><script>short</script>"))
+    for count in [1_000] * 20 + [1]:
+        store.append("long", [{"role": "user", "content": "x"}] * count)
+    options = ["--auth", "X-User"] if content else ["--auth", "X-User", "--no-content"]
+    with serving(url, *options) as (_, base), httpx.Client(headers={"X-User": "<b>jane"}) as browser:
+        page = browser.get(f"{base}thread", params={"id": hostile}).text
+        [link] = [href for href in re.findall(r'href="(/download[^"]*)"', page) if "form=html" in href]
+        answer = browser.get(str(httpx.URL(base).join(html.unescape(link))))
+        assert answer.status_code == 200, answer.text
+        name = f'attachment; filename="{store.thread(hostile).thread_uid}.html"'
+        assert answer.headers["Content-Disposition"] == name
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert "<script" not in answer.text
+        assert "&lt;b&gt;jane" in answer.text
+        assert ("a secret" in answer.text, "&lt;script&gt;short" in answer.text) == (content, content)
+        checked = verify_report(answer.content)
+        assert [*checked.findings, *(each.findings for each in checked.threads)] == [()]
+        long = browser.get(f"{base}download", params={"id": "long", "form": "html"})
+        assert (long.status_code, "at most 20,000 entries, not 20,001" in long.text) == (400, True)
 
 
 @pytest.mark.parametrize(
