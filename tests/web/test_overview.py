@@ -154,7 +154,7 @@ def test_the_days_are_links_to_their_records(url: str, store: cs.Store, superuse
 
     visit(url, steps)
     [shown] = answers
-    assert shown.count("<tr>") == 2
+    assert shown.partition("</table>")[0].count("<tr>") == 2
     assert store.compaction(THREAD, 1).created_at == at
 
 
