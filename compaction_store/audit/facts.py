@@ -207,6 +207,8 @@ class RecordPage(AsDict):
     word "revoked" or "superseded". `lineage` has it among the records around and inside it, the outermost first, each
     with its level; it is empty for a record alone. The page shows originals after the seq `after`, up to `last`; None
     without a span. If `cut`, the page does not show the whole replacement. Without `compared`, nothing is marked new.
+    `replies` are the seqs of the first replies that were appended with it in the view, until the entry at `left_pos`
+    took it out; they are None for a record that never was in a view.
     """
 
     record: Compaction
@@ -217,6 +219,8 @@ class RecordPage(AsDict):
     verdicts: list[Verdict]
     more_verdicts: bool
     content: bool
+    replies: ListPage | None
+    left_pos: int | None
     after: int = 0
     last: int = 0
     originals: ListPage | None = None

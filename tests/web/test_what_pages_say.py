@@ -211,6 +211,43 @@ def test_no_record_took_most_tokens_if_none_were_used(url: str) -> None:
     assert "Most tokens" not in page
 
 
+def test_a_record_names_the_replies_that_were_appended_while_it_was_in_the_view(url: str) -> None:
+    def turn() -> None:
+        store.append("t", [{"role": "user", "content": "message " * 40}, {"role": "assistant", "content": "yes"}])
+
+    def said(number: int) -> tuple[list[str], str]:
+        page = shown(url, "/record", id="t", number=number)
+        line = re.findall("<p>[^\n]*receipt proves.</p>", page)
+        return (re.findall(r"/reply\?id=t&amp;seq=(\d+)", line[0]), text_of(line[0])) if line else ([], "")
+
+    with cs.Store.open(url) as store:
+        turn()
+        turn()
+        store.compact("t", span(1, 1))
+        turn()
+        store.compact("t", span(2, 2, "much too long " * 90))
+        turn()
+        store.compact("t", span(1, 3))
+        store.revoke("t", 3, reason="wrong")
+        turn()
+        store.compact("t", span(5, 5))
+        store.custody.redact("t", [5], reason="asked for")
+        assert store.compaction("t", 2).outcome == "rejected"
+        for _ in range(30):
+            turn()
+        store.compact("t", span(7, 7))
+        assert said(1)[0] == ["6", "8"]
+        assert "until pos 11, and is there again" in said(1)[1]
+        # An attempt that changed nothing, and a revocation, are in no view.
+        assert said(2) == said(4) == ([], "")
+        assert said(3)[0] == said(5)[0] == said(6)[0] == []
+        assert "until pos 12. The" in said(3)[1]
+        assert "until pos 16" in said(5)[1]
+        assert "No reply" in said(6)[1]
+        store.append("t", [{"role": "user", "content": "more"}] * 50)
+        assert "None of the next 50 entries is a reply; the conversation goes on" in said(6)[1]
+
+
 def test_an_erased_thread_says_that_its_name_is_gone(url: str, store: cs.Store) -> None:
     store.custody.erase("other", reason="asked for")
     [stub] = [found for found in store.threads(hidden=True) if found.erased_pos]

@@ -17,6 +17,7 @@ from compaction_store.audit.words import said
 from compaction_store.errors import PositionNotFound, UnknownEntry
 from compaction_store.language.names import NameReader
 from compaction_store.models import Compaction, CompactionTree, Comparison, Element, Event, Message, Thread, Verdict
+from compaction_store.models.vocabulary import NO_ATTEMPTS
 from compaction_store.store.threads import pinned
 
 if TYPE_CHECKING:
@@ -86,11 +87,12 @@ async def record(
     verdicts = await _verdicts(reader, thread_id)
     copy = (await threads.copied(reader, [thread_id]))[0].get(thread_id)
     within, undone = await inside(reader, found), await _undone(reader, found)
+    replies, left_pos = await _replies(reader, found)
     shared: dict[str, Any] = {
         "record": found, "inside": within, "undone": undone, "lineage": await _lineage(reader, found, within, undone),
         "copied": copy if copy is not None and found.pos <= copy.pos else None,
         "verdicts": [verdict for verdict in verdicts.rows if verdict.number == number],
-        "more_verdicts": verdicts.more, "content": content, "after": after,
+        "more_verdicts": verdicts.more, "content": content, "after": after, "replies": replies, "left_pos": left_pos,
     }  # fmt: skip
     if found.start_seq is None or found.end_seq is None:
         return facts.RecordPage(**shared)
@@ -123,6 +125,26 @@ async def _undone(reader: AsyncReader, found: Compaction) -> list[tuple[str, Com
     """Returns the later records that undid a record, each after the word "revoked" or "superseded"."""
     later = (("revoked", found.revoked_by), ("superseded", found.superseded_by))
     return [(how, await reader.compaction(found.thread_id, by)) for how, by in later if by is not None]
+
+
+async def _replies(reader: AsyncReader, found: Compaction) -> tuple[facts.ListPage | None, int | None]:
+    """Returns the replies after a record, up to the entry that took it out of the view, and the pos of that entry."""
+    if found.outcome != "applied" or found.kind in NO_ATTEMPTS:
+        return None, None
+    replies: list[int] = []
+    entries = await reader.audit.entries(found.thread_id, after=found.pos, count=facts.ROWS)
+    for each in entries:
+        if each.pos == found.redacted_pos or (isinstance(each, Compaction) and _takes_out(each, found)):
+            return facts.ListPage(replies, more=False), each.pos
+        if isinstance(each, Message) and each.role == "assistant":
+            replies.append(each.seq)
+    return facts.ListPage(replies, more=len(entries) == facts.ROWS), None
+
+
+def _takes_out(later: Compaction, found: Compaction) -> bool:
+    if later.revokes is not None or later.outcome != "applied":
+        return later.revokes == found.number
+    return (later.start_seq or 0) <= (found.start_seq or 0) and (found.end_seq or 0) <= (later.end_seq or 0)
 
 
 async def _lineage(
