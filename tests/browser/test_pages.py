@@ -27,6 +27,7 @@ PAGES = {
     "view": f"./view?id={ID}&at=5",
     "compare": f"./view?id={ID}&at=16&beside=17",
     "record": f"./record?id={ID}&number=1",
+    "originals": f"./record?id={ID}&number=1#originals",
     "lineage": f"./record?id={ID}&number=3",
     "compared": f"./compare?id={ID}&number=1&with=3",
     "message": f"./message?id={ID}&seq=2",
