@@ -57,16 +57,13 @@ def amounts(text: str) -> Iterator[Amount]:
     text = with_hyphens(text)
     for found in _AMOUNT.finditer(text):
         sign = found["before"] or found["after"]
-        figure = found["after_it"] or found["before_it"]
-        figure = _SPACES.sub("", figure)
+        figure = _SPACES.sub("", found["after_it"] or found["before_it"])
         if _ONE_THOUSANDS.fullmatch(figure) is not None:
             figure = figure.replace(",", "").replace(".", "")
         start, end = found.span()
         has_minus = is_negative(text, start)
-        figure = _plain(figure)
-        if has_minus or found["minus"] == "-":
-            figure = f"-{figure}"
-        yield Amount(_SIGNS.get(sign) or _WORDS.get(sign) or sign, figure, start - has_minus, end)
+        minus = "-" if has_minus or found["minus"] == "-" else ""
+        yield Amount(_SIGNS.get(sign) or _WORDS.get(sign) or sign, minus + _plain(figure), start - has_minus, end)
 
 
 def figures(text: str) -> Iterator[str]:

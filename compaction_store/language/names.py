@@ -19,40 +19,24 @@ NameKind = Literal["path", "identifier", "number"]
 _MOST_KNOWN = 200_000
 # A longer run is data, such as base64 or minified code, and not a name.
 _LONGEST = 160
-_SPACES = "\\s\x00-\x1f\u200b\u00a0\u3000"
-_QUOTES = (
-    "\"'`\u00b4\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u3001-\u303f\uff01-\uff0f\uff1a-\uff20"
-)
-_BRACKETS = r"()\[\]{}<>|;^*!\u2013\u2014\u2026\u2022\u00b7\u2190-\u21ff\u2500-\u25ff"
-# A date or a time in Chinese or Japanese. It needs no spaces around it.
-_MARKED_DATE = re.compile("(?:\\d{1,4}[年月日時时分秒]){2,6}")
-_RUN = re.compile(f"(?:\\d{{1,4}}[年月日時时分秒]){{2,6}}|[^{_SPACES}{_QUOTES}{_BRACKETS}{UNSPACED}]+")
+_DATA = ModuleData(__file__)
+_EXTENSIONS = _DATA.words("extensions")
+_COMMON = _DATA.words("common")
+_MARKED_DATE = re.compile(_DATA.pattern("marked_date"))
+_RUN = re.compile(_MARKED_DATE.pattern + "|[^" + _DATA.pattern("between_runs") + UNSPACED + "]+")
 # A run in a text of only ASCII and `SIGNS`. It can have no other characters than these.
 _SIMPLE_RUN = re.compile("[#$%&+,\\-./0-9:=?@A-Z\\\\_a-z~\x7f]+")
 # In JSON inside a text, an escape such as an escaped newline is not part of the name that follows it.
 _ESCAPES = re.compile(r'\\[nrt"]')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# The separators between names in a run such as `key=value`, `file.py:12:3`, `a,b` or `a::b`. Times and numbers with
-# separators of thousands are not split.
-_BETWEEN = re.compile(
-    r"[=&?]|\\(?:[nrtbfv0/]|x[0-9a-f]{2}|u[0-9a-f]{4})?|,(?!\d{3}(?!\d))|(?<!\d),|::|(?<!\d):|:(?!\d)"
-)
+_BETWEEN = re.compile(_DATA.pattern("between_names"))
 _EDGE_LEFT, _EDGE_RIGHT = ".,:@$~+-/\\%=&?", ".,:@$~+-=&?"
-
-_DATA = ModuleData(__file__)
-_EXTENSIONS = _DATA.words("extensions")
-_COMMON = _DATA.words("common")
 
 _NUMBER = re.compile(r"[$€£¥₹]?[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?%?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:T[\d:.]+(?:Z|[+-]\d\d:?\d\d)?)?|\d{1,2}[/.]\d{1,2}[/.]\d{4}")
 _TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?")
 _VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:(?:-|\+|a|b|rc)[\w.]{1,20})?", re.IGNORECASE)
-_MEASURE = re.compile(
-    r"([$€£¥₹]?\d[\d,.]*)"
-    r"(?:ms|s|sec|m|min|h|hrs?|d|k|kb|mb|gb|tb|[kmg]ib|b|px|em|rem|x|st|nd|rd|th|fps|[kmg]?hz|am|pm|bn|pt|cm|mm|km"
-    r"|kg|g)",
-    re.IGNORECASE,
-)
+_MEASURE = re.compile(_DATA.pattern("measure"), re.IGNORECASE)
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w")
 _CAMEL = re.compile(r"[a-z0-9][A-Z]")
 _PLAIN = re.compile(r"[A-Za-z]+")

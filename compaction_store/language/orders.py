@@ -46,11 +46,9 @@ class Order(NamedTuple):
 
 
 def orders(text: str, *, whole: bool = False) -> Iterator[Order]:
-    """Yields the standing orders in a user's text. In a long text, reads only both ends, unless `whole` is true."""
-    if len(text) > _LONGEST_TEXT and not whole:
-        yield from (order for order in _orders(text) if order.end <= _ENDS or order.start >= len(text) - _ENDS)
-    else:
-        yield from _orders(text)
+    """Returns the standing orders in a user's text. In a long text, reads only both ends, unless `whole` is true."""
+    ends = len(text) if whole or len(text) <= _LONGEST_TEXT else _ENDS
+    return (order for order in _orders(text) if order.end <= ends or order.start >= len(text) - ends)
 
 
 def _orders(text: str) -> Iterator[Order]:

@@ -16,18 +16,10 @@ from compaction_store.module_data import ModuleData
 
 MASK = "(withheld)"
 
-# Names of fields that contain credentials.
-FIELD = re.compile(
-    r"(?:api|access|secret|private|auth)[_-]?key|(?:^|[_-])token$|secret|passw|authorization|credential|bearer",
-    re.IGNORECASE,
-)
-# The prefixes of ids that services and SDKs make. Such ids look like credentials, but give no access.
-_ID = re.compile(
-    r"(?:toolu|srvtoolu|mcptoolu|call|msg|chatcmpl|cmpl|resp|rs|fc|ctc|ws|req|run|thread|asst|file|batch|session|evt"
-    r"|gen)[_-]"
-)
-# Values of a field that are no credential: code that reads one (`token = config.token`), a type, or a shortened value.
-_CODE = re.compile(r"[A-Za-z_$][\w$]*\.[\w$.]+|undefined|string|[\w-]{0,20}\.{3,}", re.IGNORECASE)
+_DATA = ModuleData(__file__)
+FIELD = re.compile(_DATA.pattern("field"), re.IGNORECASE)
+_ID = re.compile(_DATA.pattern("id"))
+_CODE = re.compile(_DATA.pattern("code"), re.IGNORECASE)
 _SHORTEST = 6
 # The characters that are in no credential. They are those that end the value of a field.
 _BETWEEN = re.compile(r"[\s\"'`,;<>(){}\[\]]+")
@@ -45,7 +37,7 @@ class _Form(NamedTuple):
 
 _FORMS = {
     name: _Form(**form | {"pattern": re.compile(form["pattern"], re.VERBOSE)})
-    for name, form in ModuleData(__file__).values.items()
+    for name, form in _DATA.values["forms"].items()
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 # Every end begins with one of the characters of the first class, so that the other characters are skipped quickly.
 _END = re.compile(
@@ -30,14 +31,9 @@ def prose(text: str) -> str:
     """Replaces fenced code in a text with spaces. The length stays the same."""
     if "```" not in text and "~~~" not in text:
         return text
-    kept: list[str] = []
-    last, inside = 0, False
-    for fence in _FENCE.finditer(text):
-        part = text[last : fence.start()]
-        kept.append(_blank(part) if inside else part)
-        last, inside = fence.start(), not inside
-    part = text[last:]
-    return "".join([*kept, _blank(part) if inside else part])
+    fences = [0, *(fence.start() for fence in _FENCE.finditer(text)), len(text)]
+    parts = [text[start:end] for start, end in pairwise(fences)]
+    return "".join(_blank(part) if number % 2 else part for number, part in enumerate(parts))
 
 
 def _blank(text: str) -> str:

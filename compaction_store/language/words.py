@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
+from compaction_store.module_data import ModuleData
+
 #: The characters of scripts without spaces between words, as ranges for a character class of a regular expression.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(f"\\d{{1,3}}(?:,\\d{{3}})+(?!\\d)|[{UNSPACED}]|[^\\W{UNSPACED}]+")
@@ -117,15 +119,7 @@ class Phrases(Generic[Key]):
                 whole = wholes[ends[whole]]
 
 
-# A quotation begins after a space, an opening bracket or a sign such as a colon. So text between two quotations is not
-# taken for a quotation.
-_BEFORE = r"(?:(?<=^)|(?<=[\s(\[{:=>\u2014*_-]))"
-_QUOTED = re.compile(
-    rf"{_BEFORE}(?:\"([^\"\n]{{1,300}})\"|`([^`\n]{{1,300}})`)|\u201c([^\u201c\u201d\n]{{1,300}})\u201d"
-    r"|\u201e([^\u201e\u201c\u201d\n]{1,300})[\u201c\u201d]|\u00ab([^\u00ab\u00bb\n]{1,300})\u00bb"
-    r"|\u300c([^\u300c\u300d\n]{1,300})\u300d",
-    re.MULTILINE,
-)
+_QUOTED = re.compile(ModuleData(__file__).pattern("quoted"), re.MULTILINE)
 _EDGES = re.compile(r"[\w<({\[@#$/.~+*-].*[^\s,:=(\[{]", re.DOTALL)
 _LEFT_OUT = re.compile(r"\.{3}|\u2026|\[[^\]\n]{0,40}\]")
 # A text without spaces, such as a path, is a name and not a quotation.

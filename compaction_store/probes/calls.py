@@ -26,15 +26,12 @@ _WRITES = _DATA.words("writes")
 _PATH_FIELDS = tuple(_DATA.text("path_fields").split())
 _SHELLS = _DATA.words("shells")
 _COMMAND_FIELDS = ("command", "cmd", "script", "commands", "code")
+_ABOUT_THE_CALL = _DATA.words("about_the_call")
 _SHELL_LOOKS_UP = _DATA.words("shell_looks_up")
 _SHELL_READS = _DATA.words("shell_reads")
 _FINDS = _DATA.words("finds")
-_GIT_LOOKS_UP = frozenset(["log", "show", "diff", "status", "blame", "ls-files", "grep", "branch"])
-_TOKEN = re.compile(
-    # The tokens are a word in quotes, the end of a command, a redirection, and any other word.
-    r""""(?:[^"\\]|\\.){0,600}"|'[^']{0,600}'|(?P<end>&&|\|\||[;|\n])|(?P<copy>\d?>&\d)|(?P<to>[\d&]?>>?)|[^\s"';|&<>]+""",
-    re.DOTALL,
-)
+_GIT_LOOKS_UP = _DATA.words("git_looks_up")
+_TOKEN = re.compile(_DATA.pattern("token"), re.DOTALL)
 _HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?[^\n]*\n")
 _PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete|Move to)(?: File)?: ([^\n]{1,500})", re.MULTILINE)
 _LONGEST_PATH = 400
@@ -64,10 +61,6 @@ def signature(call: ToolCall) -> str:
     except (TypeError, ValueError, RecursionError):
         written = repr(given)
     return f"{call.name}\n{written}"
-
-
-# Input fields that say why a call is made or how long it may take. They do not change what the call does.
-_ABOUT_THE_CALL = frozenset({"description", "explanation", "reason", "toolSummary", "toolAction", "timeout", "thought"})
 
 
 def _humps(name: str) -> list[str]:
@@ -132,7 +125,7 @@ def _without_documents(command: str) -> str:
 def _step_looks_up(step: Sequence[str]) -> bool:
     if step[0] == "git":
         return len(step) > 1 and step[1] in _GIT_LOOKS_UP
-    return step[0] in _SHELL_LOOKS_UP or step[0] in ("sort", "uniq", "cut", "tr", "xargs", "column")
+    return step[0] in _SHELL_LOOKS_UP
 
 
 def changed_files(call: ToolCall) -> list[FileChange]:
@@ -240,10 +233,8 @@ def _command_changes(step: Sequence[str]) -> Iterator[FileChange]:
     named = [word for word in step[1:] if not word.startswith("-") and _is_path(word)]
     if step[0] in ("rm", "unlink", "rmdir"):
         yield from (FileChange(path, "deleted") for path in named)
-    elif step[0] in ("mv", "rename") and len(named) > 1:
-        yield from (FileChange(path, "moved") for path in named[:-1])
-        yield FileChange(named[-1], "written")
-    elif step[0] == "cp" and len(named) > 1:
+    elif step[0] in ("mv", "rename", "cp") and len(named) > 1:
+        yield from (FileChange(path, "moved") for path in named[:-1] if step[0] != "cp")
         yield FileChange(named[-1], "written")
     elif step[0] in ("curl", "wget"):
         # The file that follows the option for the output.
