@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -36,22 +36,19 @@ class CheckedSpan:
 
     def __init__(self, request: Source) -> None:
         self._request = request
+        self.start_seq, self.end_seq = request.start_seq, request.end_seq
         self._known: dict[str, tuple[ThreadProbe, list[Probe]]] = {}
-
-    @property
-    def start_seq(self) -> int:
-        return self._request.start_seq
-
-    @property
-    def end_seq(self) -> int:
-        return self._request.end_seq
 
     @cached_property
     def _facts(self) -> ThreadFacts:
         # Include the rest of the view, because names in it are not lost. Checks quote nothing from it.
         rest = self._request.unquoted_rest or ()
         elements = sorted((*self._request.elements, *rest), key=lambda element: element.seq)
-        return ThreadFacts(message for element in elements for message in _messages(element))
+        return ThreadFacts(
+            ThreadMessage(seq, payload, is_summary=element.is_summary)
+            for element in elements
+            for seq, payload in zip(range(element.seq, element.end_seq + 1), element.messages, strict=False)
+        )
 
     def probes(self, text: str, *types: ProbeType) -> list[Probe]:
         """Returns the probes of the given types, answered as if `text` were the span's summary."""
@@ -91,8 +88,3 @@ class CheckedSpan:
             probe.fold(Fold(_NO_NUMBER, self.start_seq, self.end_seq, (framed,), sources=shown))
             self._known[text] = probe, probe.finish()
         return self._known[text]
-
-
-def _messages(element: Element) -> Iterator[ThreadMessage]:
-    for seq, payload in zip(range(element.seq, element.end_seq + 1), element.messages, strict=False):
-        yield ThreadMessage(seq, payload, is_summary=element.is_summary)

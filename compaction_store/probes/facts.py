@@ -5,7 +5,6 @@ The facts depend on the messages alone, so they serve any number of strategies. 
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_left
 from collections import defaultdict
@@ -23,7 +22,7 @@ from compaction_store.models import Payload
 from compaction_store.models.probe import Place
 from compaction_store.module_data import ModuleData
 from compaction_store.probes.calls import FileChange, changed_files, looks_up, signature
-from compaction_store.probes.speech import MessageReading, Said, ToolCall, ToolResult
+from compaction_store.probes.speech import MessageReading, Said, ToolCall, ToolResult, parsed
 
 # A longer text in a call is content to write and not a reference. A longer text of a user is mostly pasted text.
 _LONGEST_GIVEN = 400
@@ -358,11 +357,7 @@ def _is_value(value: str) -> bool:
 
 def fields(text: str) -> dict[str, str]:
     """Returns the short texts and numbers of a result that is a JSON object by their paths, without those in arrays."""
-    if len(text) > _LONGEST_JSON or text.lstrip()[:1] != "{":
-        return {}
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+    if len(text) > _LONGEST_JSON or not isinstance(value := parsed(text), dict):
         return {}
     found: dict[str, str] = {}
     waiting: list[tuple[str, Any]] = [("", value)]

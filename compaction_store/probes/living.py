@@ -113,22 +113,17 @@ def block(lines: Sequence[Line]) -> str:
     return "\n".join([CARRIED, *map(str, ordered)]) if lines else ""
 
 
-def _carried(payload: Payload) -> Iterator[Line]:
-    """Yields the lines in an earlier summary: those below it, and users' orders, which stand in a part of their own."""
+def _carried(payload: Payload) -> list[Line]:
+    """Returns the lines in an earlier summary: those below it, and users' orders, which are in a part of their own."""
     framed = framing.parts_of(payload)
     if framed is None:
-        return
+        return []
     below = f"\n{framed.notes}".partition(f"\n{CARRIED}\n")[2]
     orders = [line for line in framed.orders.split("\n") if below and (m := _LINE.match(line)) and m[2] == "user"]
-    begun: Line | None = None
+    found: list[Line] = []
     for text in [*orders, *below.split("\n")]:
-        start = _LINE.fullmatch(text)
-        if start is None:
-            if begun is not None and text.startswith("  "):
-                begun = begun._replace(text=f"{begun.text}\n{text[2:]}")
-            continue
-        if begun is not None:
-            yield begun
-        begun = Line(int(start[1]), start[2], start[3])
-    if begun is not None:
-        yield begun
+        if (start := _LINE.fullmatch(text)) is not None:
+            found.append(Line(int(start[1]), start[2], start[3]))
+        elif found and text.startswith("  "):
+            found[-1] = found[-1]._replace(text=f"{found[-1].text}\n{text[2:]}")
+    return found

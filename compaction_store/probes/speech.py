@@ -17,14 +17,11 @@ from compaction_store.module_data import ModuleData
 # a label, but the names in it do not count as needed later.
 SpeechKind = Literal["system", "user", "assistant", "thinking", "call", "label", "result", "notes"]
 
-_ROLES: dict[str, SpeechKind] = {
-    "system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "result",
-    "function": "result",
-}  # fmt: skip
 _REASONING = ("reasoning_content", "reasoning")
 # The fields that may have a result.
 _OUTPUTS = ("content", "output", "outputs", "results", "result", "error", "stdout", "stderr", "logs")
 _DATA = ModuleData(__file__)
+_ROLES: dict[str, SpeechKind] = _DATA.values["roles"]
 _SILENT = _DATA.words("silent")
 _WINDOW = re.compile(_DATA.pattern("window"), re.IGNORECASE)
 _DEEPEST = 30
@@ -105,13 +102,12 @@ class MessageReading:
     def _part(self, part: Payload, prefix: str, who: SpeechKind) -> None:
         row = row_of(part)
         # A request for an approval calls nothing yet.
-        if row.step == "call" and row.name != "mcp_approval_request":
+        if row.step in ("call", "both") and row.name != "mcp_approval_request":
             self._call(row, part, prefix.rstrip("."))
+            if row.step == "both":
+                self._result({name: part.get(name) for name in _OUTPUTS}, prefix, row.id_of(part))
         elif row.step == "result":
             self._result(part, prefix, row.id_of(part), row.returns)
-        elif row.step == "both":
-            self._call(row, part, prefix.rstrip("."))
-            self._result({name: part.get(name) for name in _OUTPUTS}, prefix, row.id_of(part))
         elif row.name == "message":
             self._content(part.get("content"), f"{prefix}content", who)
         else:

@@ -104,6 +104,7 @@ class ThreadProbe:
         self._said_now: list[_Shown] = []
         # The probe and the time of a repeated call. Its costs are added when its result comes.
         self._repeated: dict[str, tuple[Probe, datetime | None]] = {}
+        # The first place of each name in the messages that were searched.
         self._places: dict[int, dict[str, Place]] = {}
         self._spans: dict[int, int] = {}
         self._made: dict[str, list[str]] = {}
@@ -229,16 +230,14 @@ class ThreadProbe:
         self._said_now.clear()
 
     def _show(self, element: _Shown) -> None:
-        visible, notes = self._visible, self._in_notes
         self._listed.update(element.listed)
-        for key in element.keys:
-            visible[key] += 1
-            if element.facts is None:
-                notes[key] += 1
-            else:
+        self._visible.update(element.keys)
+        self._visible_calls.update(element.lookups)
+        if element.facts is None:
+            self._in_notes.update(element.keys)
+        else:
+            for key in element.keys:
                 self._folded.pop(key, None)
-        for signed in element.lookups:
-            self._visible_calls[signed] += 1
 
     def _hide(self, element: _Shown, record: int) -> None:
         self._listed.subtract(element.listed)
@@ -269,18 +268,14 @@ class ThreadProbe:
         kept = self._visible[need.key] > self._listed[need.key]
         in_notes, listed = self._in_notes[need.key], self._listed[need.key]
         where = "in a summary" if in_notes > listed else "in a message" if kept else "in a list" if listed else None
-        place = self._place(seq, need.key)
+        if seq not in self._places:
+            self._places[seq] = self._facts.places(seq)
+        place = self._places[seq].get(need.key, Place("", 0, 0, seq))
         again = place_of(facts.seq, need.said, need.start, need.end)
         self.probes.append(_probe(
             "needed_later", need.kind, record, place, need.text, kept=kept, again=again, detail=where,
             is_secret=need.key in self._facts.secret_keys,
         ))  # fmt: skip
-
-    def _place(self, seq: int, key: str) -> Place:
-        """Returns the first place of a name in a message. Each message is searched once."""
-        if seq not in self._places:
-            self._places[seq] = self._facts.places(seq)
-        return self._places[seq].get(key, Place("", 0, 0, seq))
 
     def _look_up(self, facts: MessageFacts, signed: str, place: int) -> None:
         known = self._folded_calls.pop(signed, None)
@@ -316,8 +311,6 @@ class ThreadProbe:
     # ---- at the fold
 
     def _orders(self, fold: Fold, element: _Shown, passages: Passages) -> Iterator[Probe]:
-        if not element.orders:
-            return
         verbatim = passages.holding((order.text for _, _, order in element.orders))
         for seq, said, order in element.orders:
             kept = order.text in verbatim or passages.says(order.text)
@@ -326,8 +319,6 @@ class ThreadProbe:
             yield _probe("standing_order", "order", fold.record, place, order.text, kept=kept, is_secret=is_secret)
 
     def _files(self, fold: Fold, element: _Shown, passages: Passages) -> Iterator[Probe]:
-        if not element.files:
-            return
         by_name = {key: " ".join(words(file_name(path))) for key, (path, _, _) in element.files.items()}
         naming = passages.with_phrases(by_name.values())
         for key, (path, state, place) in element.files.items():
@@ -354,16 +345,13 @@ class ThreadProbe:
                 yield _probe("stale", "value", fold.record, place, stated, kept=kept, again=one.new_at)
 
     def _planted(self, fold: Fold, element: _Shown, passages: Passages) -> Iterator[Probe]:
-        if not element.planted:
-            return
         there = passages.holding(phrase for _, one in element.planted for phrase in one.wanted)
         for seq, one in element.planted:
             said = next((said for said in self._facts.messages[seq].said if one.text in said.text), None)
             start = 0 if said is None else said.text.find(one.text)
             place = Place("", 0, 0, seq) if said is None else place_of(seq, said, start, start + len(one.text))
-            kept = there.issuperset(one.wanted)
             asked: Any = f"planted_{one.kind}"
-            yield _probe(asked, one.kind, fold.record, place, one.text, kept=kept)
+            yield _probe(asked, one.kind, fold.record, place, one.text, kept=there.issuperset(one.wanted))
 
     def _invented(self, fold: Fold, reading: Sequence[MessageReading], listed: frozenset[str]) -> None:
         sources = fold.sources or (fold.start_seq, fold.end_seq)
@@ -405,9 +393,8 @@ def _claims(text: str, reader: NameReader) -> Iterator[tuple[str, int, int, Name
         yield "quotation", start, end, None
 
 
-def _sourced(waiting: Iterable[_Unsourced], facts: ThreadFacts) -> Iterator[Probe]:
+def _sourced(asked: Sequence[_Unsourced], facts: ThreadFacts) -> Iterator[Probe]:
     """Answers the open probes about invented names and quotations, in one pass over the messages of the thread."""
-    asked = list(waiting)
     phrases: dict[str, list[str]] = {}
     for one in asked:
         phrases[" ".join(one.wanted)] = one.wanted
@@ -506,7 +493,8 @@ class Passages:
         wanted = wanted_words(order)
         if not wanted:
             return False
-        least = len(wanted) if not any(map(_is_pair, wanted)) else -(-len(wanted) * 7 // 10)
+        has_pairs = any(len(word) == 2 and not word.isascii() for word in wanted)  # noqa: PLR2004
+        least = -(-len(wanted) * 7 // 10) if has_pairs else len(wanted)
         # If some words may be missing, look for so many of the rarest words that every match has at least one of them.
         starts = sorted(wanted, key=lambda word: (len(self._by_word.get(word, ())), word))[: len(wanted) - least + 1]
         for index in dict.fromkeys(islice((i for word in starts for i in self._by_word.get(word, ())), _MOST_PASSAGES)):
@@ -520,7 +508,7 @@ class Passages:
     def holding(self, wanted: Iterable[str]) -> set[str]:
         """Returns those of the given texts that occur in the passages word for word."""
         phrases = Phrases((text, words(text)) for text in wanted)
-        return {text for one in self.texts for text, _ in phrases.found(words(one))}
+        return {text for one in self.texts if phrases for text, _ in phrases.found(words(one))}
 
     def with_phrases(self, phrases: Iterable[str]) -> dict[str, list[int]]:
         """Returns for each phrase, words with spaces between them, the indexes of the passages that have it."""
@@ -554,7 +542,3 @@ def _short(text: str) -> Iterator[tuple[int, int]]:
             yield start, cut
             start = cut  # noqa: PLW2901 — the rest of it
         yield start, end
-
-
-def _is_pair(word: str) -> bool:
-    return len(word) == 2 and not word.isascii()  # noqa: PLR2004

@@ -50,8 +50,7 @@ def file(data: object, media_type: object = None) -> int:
         return UNSEEN
     start = 0
     if found := _DATA_URL.match(data):
-        start = found.end()
-        media_type = found[1]
+        start, media_type = found.end(), found[1]
     elif ":" in data[:20]:
         return UNSEEN
     kind = media_type if isinstance(media_type, str) else ""

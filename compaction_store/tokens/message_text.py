@@ -120,10 +120,8 @@ class _Reading:
     def _known(self, block: dict[str, Any], fields: tuple[str, ...]) -> None:
         before = len(self.texts)
         for field in fields:
-            if field in _JSON_FIELDS:
-                self._json(block.get(field))
-            else:
-                self._value(block.get(field))
+            add = self._json if field in _JSON_FIELDS else self._value
+            add(block.get(field))
         for field in _SEALED_FIELDS:
             if isinstance(block.get(field), str):
                 shown = sum(len(text) for text in self.texts[before:])

@@ -19,7 +19,7 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
@@ -165,25 +165,23 @@ def count(text: str) -> int:
 
 def head(text: str, most: int) -> str:
     """Returns the longest beginning of a text with at most `most` tokens. Never splits a character."""
-    encoding = load()
-    end = 0
-    for piece in _pieces(text[: (most + 1) * _LONGEST]):
-        tokens = encoding.encode_ordinary(piece)
-        if len(tokens) > most:
-            return text[: end + len(encoding.decode_bytes(tokens[:most]).decode(errors="ignore"))]
-        most -= len(tokens)
-        end += len(piece)
-    return text
+    return text[: _length(_pieces(text[: (most + 1) * _LONGEST]), most)]
 
 
 def tail(text: str, most: int) -> str:
     """Returns the longest end of a text with at most `most` tokens. Never splits a character."""
+    return text[len(text) - _length(reversed(_pieces(text[-(most + 1) * _LONGEST :])), most, from_end=True) :]
+
+
+def _length(pieces: Iterable[str], most: int, *, from_end: bool = False) -> int:
+    """Returns how many characters of the pieces, at one end of a text, have at most `most` tokens."""
     encoding = load()
-    start = len(text)
-    for piece in reversed(_pieces(text[-(most + 1) * _LONGEST :])):
+    length = 0
+    for piece in pieces:
         tokens = encoding.encode_ordinary(piece)
         if len(tokens) > most:
-            return text[start - len(encoding.decode_bytes(tokens[len(tokens) - most :]).decode(errors="ignore")) :]
+            kept = tokens[len(tokens) - most :] if from_end else tokens[:most]
+            return length + len(encoding.decode_bytes(kept).decode(errors="ignore"))
         most -= len(tokens)
-        start -= len(piece)
-    return text
+        length += len(piece)
+    return length
