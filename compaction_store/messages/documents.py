@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Any, Literal, cast
 
@@ -39,48 +39,41 @@ class _DocumentRefused(ValueError):
     """Raised for a document that breaks the rules. Only this module sees it."""
 
 
-def fault(kind: Kind, text: str) -> str | None:
-    """Returns the problem of a document as a sentence that does not quote it, or None if it obeys the rules."""
+def fault(kind: Kind, text: str, rule: Callable[[Payload], str | None] = lambda _document: None) -> str | None:
+    """Returns the problem of a document as a sentence that does not quote it, or None if it obeys all rules."""
     try:
-        read(kind, text)
+        return rule(read(kind, text))
     except ValueError as refusal:
         return str(refusal)
-    return None
 
 
 def record_fault(kind: str, outcome: str, text: str) -> str | None:
     """Returns the problem of a record's body, or None. Only an applied compaction, no revocation, has a replacement."""
-    try:
-        body = read("body", text)
-    except ValueError as refusal:
-        return str(refusal)
-    if outcome == "applied" and kind == "revocation":
-        return "the body of a revocation has a replacement" if "replacement" in body else None
-    if outcome == "applied":
+
+    def applied(body: Payload) -> str | None:
+        if kind == "revocation":
+            return "the body of a revocation has a replacement" if "replacement" in body else None
         stand_ins = body.get("replacement")
         if type(stand_ins) is not list or any(type(message) is not dict for message in stand_ins):
             return "the body's replacement is not a list of JSON objects"
-        if stand_ins and kind in WITHDRAWALS:
-            return f"the body of a {kind} has a replacement"
-    return None
+        return f"the body of a {kind} has a replacement" if stand_ins and kind in WITHDRAWALS else None
+
+    return fault("body", text, applied) if outcome == "applied" else fault("body", text)
 
 
 def message_fault(role: str | None, text: str) -> str | None:
     """Returns the problem of a message's payload, or None. The role column must have the result of `role_of`."""
-    try:
-        said = read("payload", text)
-    except ValueError as refusal:
-        return str(refusal)
-    return None if role_of(said) == role else "the role is not the message's"
+    return fault("payload", text, lambda said: None if role_of(said) == role else "the role is not the message's")
 
 
 def receipt_fault(text: str) -> str | None:
     """Returns the problem of a receipt, or None. A receipt is a document that names the pos of a view."""
-    try:
-        pos = read("receipt", text).get("pos")
-    except ValueError as refusal:
-        return str(refusal)
-    return None if type(pos) is int and 0 <= pos < _MOST_POS else "the receipt does not have the pos of a view"
+
+    def names_pos(receipt: Payload) -> str | None:
+        is_pos = type(pos := receipt.get("pos")) is int and 0 <= pos < _MOST_POS
+        return None if is_pos else "the receipt does not have the pos of a view"
+
+    return fault("receipt", text, names_pos)
 
 
 def role_of(payload: Payload) -> str | None:
@@ -151,9 +144,7 @@ def _parsed(text: str, data: bytes, *, unique: bool) -> Any:
         found = from_json(text, allow_inf_nan=False)
     except ValueError:
         return _DECODE(text) if unique else _DECODE_LAST(text)
-    if unique and to_json(found) != data:
-        return _DECODE(text)
-    return found
+    return _DECODE(text) if unique and to_json(found) != data else found
 
 
 def _whole(digits: str) -> int:

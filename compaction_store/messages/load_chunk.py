@@ -30,7 +30,9 @@ class Row(NamedTuple):
         return len(self.body) + len(self.meta or b"")
 
     def encoded(self, encoding: str) -> Row:
-        """Returns the row with its texts in another encoding."""
+        """Returns the row with its texts in an encoding."""
+        if encoding == "utf-8":
+            return self
         meta = None if self.meta is None else self.meta.decode().encode(encoding)
         return self._replace(body=self.body.decode().encode(encoding), meta=meta)
 
@@ -70,9 +72,7 @@ def values(
     thread_uid: UUID | None, tenant: str, thread_id: str, chunk: Chunk, encoding: str
 ) -> tuple[bytes | str | None, ...]:
     """Returns the binary arguments of `load` in their order, with texts in the connection's encoding."""
-    rows = chunk.rows
-    if encoding != "utf-8":
-        rows = [row.encoded(encoding) for row in rows]
+    rows = [row.encoded(encoding) for row in chunk.rows]
     return (
         None if thread_uid is None else thread_uid.bytes, tenant, thread_id,
         _array(_TEXT, [row.body for row in rows]), chunk.salts, *_columns(rows, encoding), chunk.key,
@@ -85,9 +85,7 @@ def values_of_threads(
     tenant: str, chunks: Sequence[tuple[str, Chunk]], encoding: str
 ) -> tuple[bytes | str | None, ...]:
     """Returns the binary arguments of `load_threads`. `chunks` has pairs of a thread's name and a chunk."""
-    rows = [row for _, chunk in chunks for row in chunk.rows]
-    if encoding != "utf-8":
-        rows = [row.encoded(encoding) for row in rows]
+    rows = [row.encoded(encoding) for _, chunk in chunks for row in chunk.rows]
     return (
         tenant,
         _array(_TEXT, [thread_id.encode(encoding) for thread_id, _ in chunks]),

@@ -76,11 +76,10 @@ class Reading:
         until = thread.last_seq if until_seq is None else min(until_seq, thread.last_seq)
         if after_seq < until:
             yield from _for_each(self._reader.replay(self._thread_id, after=after_seq, until=until), search.look)
-        hits = search.hits or search.some
         page = ResultPage(self._counter, self._max_tokens, "found", _searched(search, after_seq))
         folds: list[Compaction] = []
         last = search.last if search.last < until else None
-        for hit in hits:
+        for hit in search.hits or search.some:
             record = yield from self._fold(hit.seq, folds)
             entry: Payload = {"seq": hit.seq, "role": hit.role, "words": list(hit.words)}
             entry |= {} if record is None else {"folded_into_record": record.number}
@@ -97,8 +96,7 @@ class Reading:
         found = Withdrawn()
         if thread.last_number:
             for kind in WITHDRAWALS:
-                log = self._reader.compactions(self._thread_id, kind=kind, outcome="applied")
-                yield from _for_each(log, found.add)
+                yield from _for_each(self._reader.compactions(self._thread_id, kind=kind, outcome="applied"), found.add)
         return found
 
     def _fold(self, seq: int, known: list[Compaction]) -> Work[Compaction | None]:
@@ -106,16 +104,15 @@ class Reading:
         for record in known:
             if (record.start_seq or 0) <= seq <= (record.end_seq or 0):
                 return record
-        active: list[Compaction] = []
+        before = len(known)
 
         def look(record: Compaction) -> bool:
             if record.status == "active":
-                active.append(record)
-            return not active
+                known.append(record)
+            return len(known) == before
 
         yield from _for_each(self._reader.compactions(self._thread_id, covering=seq, outcome="applied"), look)
-        known.extend(active)
-        return active[0] if active else None
+        return known[-1] if len(known) > before else None
 
     # ---- expand
 
@@ -182,8 +179,7 @@ class Reading:
         if before_record is not None:
             after = yield self._reader.compaction(self._thread_id, before_record)
         listed = _Records(page, start_seq, start_seq if end_seq is None else end_seq, part)
-        log = self._reader.compactions(self._thread_id, newest_first=True, after=after)
-        yield from _for_each(log, listed.look)
+        yield from _for_each(self._reader.compactions(self._thread_id, newest_first=True, after=after), listed.look)
         return page.written(None if listed.next is None else {"before_record": listed.next})
 
     _handlers: ClassVar[dict[str, Callable[..., Work[Recalled]]]] = {

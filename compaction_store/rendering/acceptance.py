@@ -117,16 +117,13 @@ class _Check:
             _refuse(f"must be one of {', '.join(_ROLES)}{given}", "role")
         elif role == "assistant":
             self._reply(payload)
-        elif role in ("tool", "function"):
-            _text(payload, "tool_call_id" if role == "tool" else "name")
+        else:
+            if is_result := role in ("tool", "function"):
+                _text(payload, "tool_call_id" if role == "tool" else "name")
             if "content" not in payload:
                 _refuse("is missing", "content")
-            self._content(payload["content"], role)
-        elif "content" not in payload:
-            _refuse("is missing", "content")
-        elif payload["content"] is None:
-            _refuse("must be text or a list of parts, not None", "content")
-        else:
+            if payload["content"] is None and not is_result:
+                _refuse("must be text or a list of parts, not None", "content")
             self._content(payload["content"], role)
             if role == "user" and not has_content(payload):
                 _refuse("must not be empty", "content")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from compaction_store.messages import framing
@@ -133,19 +134,12 @@ def notes(block: Payload, element: Element) -> str:
 
 def _messages(found: list[blocks.PlacedBlock], payload: Payload) -> Iterator[_Message]:
     """Yields the parts of a payload as messages of one role each. This is nearly always one message."""
-    seq, message = (found[0].seq, None) if found else (0, None)
-    for part in found:
-        if part.block.get("type") == "compaction" and not part.block.get("content"):
-            continue
-        if message is None or message.role != part.role:
-            if message is not None:
-                yield message
-            message = _Message(seq, part.role, [])
-            if part.role == "system":
-                message.fields = {n: payload[n] for n in ("clear_at", "output_config") if n in payload}
-        # Copy the block, because blocks are distinguished by identity and the same object may occur twice.
-        message.blocks.append({**part.block})
-    if message is not None:
+    kept = (part for part in found if part.block.get("type") != "compaction" or part.block.get("content"))
+    for role, same in groupby(kept, lambda part: part.role):
+        # Copy the blocks, because blocks are distinguished by identity and the same object may occur twice.
+        message = _Message(found[0].seq, role, [{**part.block} for part in same])
+        if role == "system":
+            message.fields = {n: payload[n] for n in ("clear_at", "output_config") if n in payload}
         yield message
 
 

@@ -26,8 +26,6 @@ EMPTY = "(A message without content.)"
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[^;,]*)*;base64,", re.ASCII)
 # The prefix of the id for a call that has only a name. The name of a function has no colon.
 BY_NAME = "function:"
-
-
 _ONLY_TEXT = {"role", "content"}
 _SPEAKERS = ("user", "assistant")
 
@@ -53,8 +51,7 @@ def _parts(seq: int, payload: Payload) -> Iterator[PlacedBlock]:
     if role is None:
         yield from _item(seq, payload)
     elif role in ("system", "developer"):
-        for block in _content(seq, payload.get("content")):
-            yield PlacedBlock(seq, "system", block)
+        yield from (PlacedBlock(seq, "system", block) for block in _content(seq, payload.get("content")))
     elif role == "tool":
         yield PlacedBlock(seq, "user", result(seq, payload.get("tool_call_id"), payload.get("content"), "tool_call_id"))
     elif role == "function":

@@ -117,10 +117,8 @@ def taken_apart(request: Payload, known: Parts, place: PromptPlace, cache: str |
     sent = whole(known, place, cache)
     left = {**request}
     tools = left.pop("tools", None)
-    if "tools" in request and tools == sent.get("tools"):
-        tools = known.tools
-    elif "tools" not in request and not known.tools:
-        # An empty list is not sent, but it is known that there are no tools.
+    if tools == sent.get("tools"):
+        # Of no tools, it may be known that they are an empty list, which is not sent.
         tools = known.tools
     is_sent = _restore(left, known, sent, place)
     rendered = {name: left.pop(name) for name in known.rendered if name in left}

@@ -39,7 +39,7 @@ def request(elements: Sequence[Element], *, join: bool) -> Payload:
     """Makes the arguments of a request to the Chat Completions API."""
     said = [one for element in elements for payload in shown(element) for one in _read(element, payload)]
     erased = any(element.is_erased for element in elements)
-    messages = [one.message for one in _ordered(list(_joined(said)), erased=erased)]
+    messages = [one.message for one in _ordered(_joined(said), erased=erased)]
     return {"messages": blocks.joined(messages, "text") if join else messages}
 
 
@@ -171,9 +171,7 @@ def _reply(seq: int, listed: list[Payload]) -> Payload:
         row = row_of(block)
         if row.step == "call" and row.is_clients:
             text = json.dumps(block.get(row.input[0]), ensure_ascii=False, separators=(",", ":"))
-            name = str(row.id_of(block))
-            if name.startswith(blocks.BY_NAME):
-                name = name.removeprefix(blocks.BY_NAME)
+            name = str(row.id_of(block)).removeprefix(blocks.BY_NAME)
             calls.append({"id": name, "type": "function", "function": {"name": block.get("name"), "arguments": text}})
         elif block["type"] == "text":
             texts.append(block)
@@ -183,18 +181,15 @@ def _reply(seq: int, listed: list[Payload]) -> Payload:
     return message | ({"tool_calls": calls} if calls else {})
 
 
-def _joined(said: Iterable[_Said]) -> Iterator[_Said]:
+def _joined(said: Iterable[_Said]) -> list[_Said]:
     """Joins calls that were adjacent Responses items into one message, because they belong to the same reply."""
-    last: _Said | None = None
+    kept: list[_Said] = []
     for one in said:
-        if last is not None and last.bare and one.bare and last.calls and one.calls:
-            last.calls.extend(one.calls)
-            continue
-        if last is not None:
-            yield last
-        last = one
-    if last is not None:
-        yield last
+        if kept and kept[-1].bare and one.bare and kept[-1].calls and one.calls:
+            kept[-1].calls.extend(one.calls)
+        else:
+            kept.append(one)
+    return kept
 
 
 def _ordered(said: list[_Said], *, erased: bool) -> Iterator[_Said]:

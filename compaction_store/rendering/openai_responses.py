@@ -22,10 +22,7 @@ _NAMES = frozenset({"parsed", "parsed_arguments", "async_"})
 
 def request(elements: Sequence[Element], *, join: bool) -> Payload:
     """Makes the arguments of a request to the Responses API."""
-    items: list[tuple[int, Payload]] = []
-    for element in elements:
-        for payload in shown(element):
-            items.extend((element.seq, item) for item in _items(element, payload))
+    items = [(one.seq, item) for one in elements for payload in shown(one) for item in _items(one, payload)]
     whole = list(_whole(items, erased=any(element.is_erased for element in elements)))
     return {"input": blocks.joined(whole, "input_text") if join else whole}
 

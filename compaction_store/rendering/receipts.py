@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from compaction_store.arguments import about
@@ -59,12 +60,10 @@ def agents_receipt(message: Message) -> Payload | None:
 
 def read_receipt(text: str, seq: int, thread_id: str) -> Payload:
     """Parses the receipt that is stored with a reply. Raises `Unreadable` if it is not a valid receipt."""
-    try:
+    with suppress(ValueError, RecursionError):
         found = json.loads(text)
         if type(found) is dict and type(pos := found.get("pos")) is int and 0 <= pos <= _LAST_POS:
             return found
-    except (ValueError, RecursionError):
-        pass
     raise Unreadable(f"the receipt of seq {seq} is malformed, so the store did not write it{about(thread_id)}")
 
 
