@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from compaction_store.arguments import LOG
 from compaction_store.jsonable import AsDict
-from compaction_store.models import Compaction, Verdict
+from compaction_store.models import Compaction, Comparison, Element, Event, Verdict
 from compaction_store.models.vocabulary import JUDGEMENTS, NO_ATTEMPTS, OUTCOMES, Judgement
+from compaction_store.module_data import ModuleData
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -23,18 +24,7 @@ if TYPE_CHECKING:
     from compaction_store.audit.charts import ChartMark
     from compaction_store.audit.marks import MarkedPiece
     from compaction_store.audit.words import Kept
-    from compaction_store.models import (
-        Comparison,
-        Element,
-        Event,
-        Explanation,
-        Figures,
-        Finding,
-        Message,
-        Payload,
-        Report,
-        Thread,
-    )
+    from compaction_store.models import Explanation, Figures, Finding, Message, Payload, Report, Thread
 
 _T = TypeVar("_T")
 
@@ -501,13 +491,17 @@ class ActorCost(Cost):
         self.unpriced += spent is None
 
 
+_LEFT_OUT: dict[str, str] = ModuleData(__file__).values["left_out"]
+
+
 class Costs:
     """The sums of the costs of records. `over` yields the records unchanged and adds the cost of each."""
 
     def __init__(self) -> None:
         self._found: dict[_Key, Cost] = {}
         self.attempts = dict.fromkeys(OUTCOMES, 0)
-        self._erased = self._without_summarizer = self._without_tokens = 0
+        #: The counts that the sums leave out: attempts erased or without a summarizer, and calls without tokens.
+        self.not_counted = dict.fromkeys(_LEFT_OUT, 0)
 
     @classmethod
     def of(cls, record: Compaction) -> Cost:
@@ -526,26 +520,20 @@ class Costs:
             return
         self.attempts[record.outcome] = self.attempts.get(record.outcome, 0) + 1
         if record.body is None:
-            self._erased += 1
+            self.not_counted["attempts_erased"] += 1
             return
         for failed in record.failed_before:
             names = (failed.get("summarizer"), failed.get("model"))
             cost = self._of(record, *(name if isinstance(name, str) else None for name in names))
-            self._without_tokens += not cost.add(failed.get("usage"), failed.get("duration"), failed=True)
+            is_known = cost.add(failed.get("usage"), failed.get("duration"), failed=True)
+            self.not_counted["calls_without_tokens"] += not is_known
         if record.summarizer is None:
-            self._without_summarizer += not record.failed_before
+            self.not_counted["attempts_without_summarizer"] += not record.failed_before
         # If all summarizers failed, `failed_before` already lists the last one.
         elif not (record.failed_before and record.outcome == "failed"):
             cost = self._of(record, record.summarizer, record.model)
-            self._without_tokens += not cost.add(record.usage, record.duration, failed=record.outcome != "applied")
-
-    @property
-    def not_counted(self) -> dict[str, int]:
-        """The counts that the sums leave out: attempts erased or without a summarizer, and calls without tokens."""
-        return {
-            "attempts_erased": self._erased, "attempts_without_summarizer": self._without_summarizer,
-            "calls_without_tokens": self._without_tokens,
-        }  # fmt: skip
+            is_known = cost.add(record.usage, record.duration, failed=record.outcome != "applied")
+            self.not_counted["calls_without_tokens"] += not is_known
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the attempts by outcome, the sums, and the counts that these leave out."""
@@ -553,12 +541,8 @@ class Costs:
 
     def left_out(self) -> list[str]:
         """Says what the sums leave out, in words."""
-        erased, without, tokens = self.not_counted.values()
-        return [
-            *([f"the cost of {_counted(erased, 'attempt')}, which was erased with the record"] if erased else []),
-            *([f"{_counted(without, 'attempt')} without a summarizer on record"] if without else []),
-            *([f"the tokens of {_counted(tokens, 'call')} whose usage is not on record"] if tokens else []),
-        ]
+        counts = [(name, count) for name, count in self.not_counted.items() if count]
+        return [_LEFT_OUT[name].format(f"{count:,}", s="s" * (count != 1)) for name, count in counts]
 
     def listed(self) -> list[dict[str, Any]]:
         return [
@@ -584,10 +568,6 @@ class Costs:
     def _of(self, record: Compaction, summarizer: str | None, model: str | None) -> Cost:
         year, week, _ = record.created_at.astimezone().isocalendar()
         return self._found.setdefault((f"{year}-W{week:02}", summarizer or "", model or "", record.actor or ""), Cost())
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _count(counts: Mapping[str, Any], name: str) -> int:

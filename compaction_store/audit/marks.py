@@ -7,7 +7,7 @@ round or short they are. A number with a minus sign differs from the same number
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -124,18 +124,15 @@ class KnownFacts:
         for text in texts:
             self.add(text)
 
-    def _keys_of(self, text: str) -> Iterator[str]:
+    def _keys_of(self, text: str, of: Callable[[Name], Iterable[str]] = lambda name: (name.key,)) -> Iterator[str]:
         negatives = list(_negatives(text))
         yield from (each.key for each in negatives)
-        yield from (name.key for name in self._names.names(_without(text, negatives)))
+        yield from (key for name in self._names.names(_without(text, negatives)) for key in of(name))
 
     def add(self, text: str) -> None:
         text = with_hyphens(text)
         if self._may_have_more(text):
-            negatives = list(_negatives(text))
-            self._keys.update(each.key for each in negatives)
-            for name in self._names.names(_without(text, negatives)):
-                self._keys.update(_all_keys(name))
+            self._keys.update(self._keys_of(text, _all_keys))
             if self._sought is not None:
                 self._sought = {key: bare for key, bare in self._sought.items() if key not in self._keys}
         if self._sought_figures is None or self._sought_figures:
@@ -145,10 +142,9 @@ class KnownFacts:
                 self._sought_figures = {each for each in self._sought_figures if not self._has_amount(*each)}
         for piece, is_there in self._pieces.items():
             self._pieces[piece] = is_there or piece.search(text) is not None
-        if not self._has_quotations:
-            return
-        # Quotations are searched for in a string of the text's words, with a space at both ends.
-        self._words.append(f" {' '.join(words(text))} ")
+        if self._has_quotations:
+            # Quotations are searched for in a string of the text's words, with a space at both ends.
+            self._words.append(f" {' '.join(words(text))} ")
 
     @property
     def is_complete(self) -> bool:
@@ -161,9 +157,6 @@ class KnownFacts:
             return True
         bare = _bare(text) if self._sought else ""
         return any(each in bare for each in self._sought.values())
-
-    def _has_name(self, found: Iterable[str]) -> bool:
-        return not self._keys.isdisjoint(found)
 
     def _has_amount(self, currency: str, figure: str) -> bool:
         """Returns whether the amount is there in this currency, or its figure without any."""
@@ -217,10 +210,8 @@ class KnownFacts:
             if not (is_claim(name) if missing == "new" else name.is_strong):
                 continue
             negative = negatives.get(end)
-            if negative is not None:
-                found.append((negative.start, end, self._has_name([negative.key])))
-            else:
-                found.append((start, end, self._has_name([name.key])))
+            begin, key = (start, name.key) if negative is None else (negative.start, negative.key)
+            found.append((begin, end, key in self._keys))
         return found
 
 
@@ -257,16 +248,14 @@ def original(message: Message, kept: KnownFacts | None, *, content: bool, whole:
     return ShownMessage(head, message.seq, pieces, cut)
 
 
-def element_texts(element: Element, *, content: bool) -> list[ShownMessage]:
-    """Returns the messages of one element of a view, as they are shown in a list."""
-    found = []
+def element_texts(element: Element, *, content: bool) -> Iterator[ShownMessage]:
+    """Yields the messages of one element of a view, as they are shown in a list."""
     for payload in element.messages:
         if is_erased(payload):
-            found.append(ShownMessage("", None, [], 0, erased=True))
+            yield ShownMessage("", None, [], 0, erased=True)
             continue
         text, cut = cut_text(said(payload)) if content else ("", 0)
-        found.append(ShownMessage(_role(payload), None, [MarkedPiece(text, "")] if text else [], cut))
-    return found
+        yield ShownMessage(_role(payload), None, [MarkedPiece(text, "")] if text else [], cut)
 
 
 def _role(payload: Payload) -> str:
@@ -287,11 +276,10 @@ class Sources:
         """Adds an original. Returns False if no more need be added: all facts are found, or there is too much text."""
         text = "" if message.payload is None or self._is_too_long else said(message.payload)
         self._bytes += len(text)
-        if self._is_too_long or self._bytes > _MOST_COMPARED_BYTES:
-            self._is_too_long = True
-            return False
-        self._facts.add(text)
-        return not self._facts.is_complete
+        self._is_too_long |= self._bytes > _MOST_COMPARED_BYTES
+        if not self._is_too_long:
+            self._facts.add(text)
+        return not self._is_too_long and not self._facts.is_complete
 
     def add_all(self, messages: Iterable[Message]) -> None:
         """Adds originals until no more need be added."""

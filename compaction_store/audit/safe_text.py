@@ -9,10 +9,13 @@ joiner between two emoji and a variation selector after one are not escaped.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import unicodedata
 from collections.abc import Mapping
+
+from compaction_store.module_data import ModuleData
 
 #: The most characters of a text in one place of a page, such as a message in a list.
 CUT = 4000
@@ -22,11 +25,7 @@ _KEYCAP = "\u20e3"
 _TAB = 4
 # The Unicode categories of control characters, format characters, surrogates, and line and paragraph separators.
 _CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# Invisible characters of other categories: Unicode's default ignorables, including those not assigned yet.
-_IGNORED = (
-    (0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2060, 0x206F), (0x3164, 0x3164),
-    (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF),
-)  # fmt: skip
+_IGNORED = re.compile(ModuleData(__file__).pattern("ignored"))
 _CONTROLS = re.compile(r"[\x00-\x1f]")
 _REFERENCES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"}
 _WITHOUT_REFERENCE = frozenset(map(chr, range(0x80, 0xA0)))
@@ -88,7 +87,9 @@ def json_shown(text: str) -> str:
     text = _CONTROLS.sub(" ", text)
     if text.isascii() and text.isprintable():
         return text
-    return "".join(character if _is_seen(text, at) else _escaped(character) for at, character in enumerate(text))
+    return "".join(
+        character if _is_seen(text, at) else json.dumps(character)[1:-1] for at, character in enumerate(text)
+    )
 
 
 def _is_seen(text: str, at: int) -> bool:
@@ -100,20 +101,12 @@ def _is_seen(text: str, at: int) -> bool:
     if character == _JOINER:
         before = at - 2 if text[at - 1 : at] in tuple(_SELECTORS) else at - 1
         return _is_pictorial(text, before) and _is_pictorial(text, at + 1)
-    code = ord(character)
-    return unicodedata.category(character) not in _CATEGORIES and not any(
-        first <= code <= last for first, last in _IGNORED
-    )
+    return unicodedata.category(character) not in _CATEGORIES and _IGNORED.match(character) is None
 
 
 def _is_pictorial(text: str, at: int) -> bool:
     """Returns whether the character may be an emoji or a skin tone, by its Unicode category."""
     return 0 <= at < len(text) and unicodedata.category(text[at]) in {"So", "Sk", "Sm"} and not text[at].isascii()
-
-
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 # ---- the commands that pages print
@@ -145,11 +138,8 @@ def argument(text: str) -> str:
 
 
 def _in_shell(character: str) -> str:
-    if character in _SPELLED:
-        return _SPELLED[character]
-    if shown(character) == character:
-        return character
-    return "".join(f"\\{byte:03o}" for byte in character.encode(errors="surrogatepass"))
+    octal = "".join(f"\\{byte:03o}" for byte in character.encode(errors="surrogatepass"))
+    return _SPELLED.get(character) or (character if is_plain(character) else octal)
 
 
 def tenant_option(tenant: str) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,8 +16,11 @@ from compaction_store.messages.parts import PartType, body_of, walk
 from compaction_store.models import Compaction, Event, Lease, Payload, Verdict
 from compaction_store.models.messages import is_erased
 from compaction_store.models.vocabulary import EventKind
+from compaction_store.module_data import ModuleData
 from compaction_store.tokens.message_text import read
 
+_DATA = ModuleData(__file__).values
+_PLACE = re.compile(r"\{(#?)([a-z ]+)\}")
 _STEPS = ("call", "result")
 # The roles of messages that are the results of calls.
 _RESULT_ROLES = ("tool", "function")
@@ -97,12 +101,11 @@ def parts(payload: Payload, most: int | None = None) -> tuple[list[tuple[str | N
 def _indented(text: str) -> str:
     """Returns a call or a result with its JSON in lines. If this would change a value, the text stays as it is."""
     found = _JSON.fullmatch(text)
-    try:
-        value = json.loads(found[2], parse_float=_exact, object_pairs_hook=_distinct) if found is not None else None
-    except (ValueError, RecursionError):
-        value = None
-    lines = json.dumps(value, ensure_ascii=False, indent=2)
-    return text if found is None or value is None else f"{found[1]}{lines}{found[3]}"
+    with suppress(ValueError, RecursionError):
+        if found is not None:
+            value = json.loads(found[2], parse_float=_exact, object_pairs_hook=_distinct)
+            return f"{found[1]}{json.dumps(value, ensure_ascii=False, indent=2)}{found[3]}"
+    return text
 
 
 def _exact(digits: str) -> float:
@@ -221,8 +224,8 @@ def _subject(event: Event) -> str:
 
 
 def _verification(event: Event) -> str:
-    result = "no findings" if event.body.get("findings") == 0 else _counts(event.body, findings="finding")
-    return f"{_counts(event.body, threads='thread')} at level {_text(event.body, 'level')}: {result}"
+    result = "no findings" if event.body.get("findings") == 0 else _counts(event.body, "findings")
+    return f"{_counts(event.body, 'threads')} at level {_text(event.body, 'level')}: {result}"
 
 
 def _rule(event: Event) -> str:
@@ -236,8 +239,8 @@ def _policy(event: Event) -> str:
     if state == "begun" or not isinstance(erased, dict):
         return f"run begun: {_erasing(event.body)}"
     left = {why: each for why, each in kept.items() if isinstance(each, dict)} if isinstance(kept, dict) else {}
-    parts = [f"{_counts(each, threads='thread')} kept, {why}" for why, each in left.items()]
-    what = _counts(erased, threads="thread", messages="message", records="record")
+    parts = [f"{_counts(each, 'threads')} kept, {why}" for why, each in left.items()]
+    what = _counts(erased, "threads", "messages", "records")
     return f"run {_text(event.body, 'state')}: erased {'; '.join([what, *parts])}"
 
 
@@ -248,37 +251,21 @@ def _erasing(body: dict[str, Any]) -> str:
     return f"threads{of_subject}{named} are erased {age} after their last message" if age else ""
 
 
-def _removal(event: Event) -> str:
-    what = _counts(event.body, threads="thread", messages="message", records="record")
-    return f"tenant {_text(event.body, 'tenant')}: {what} erased, {_counts(event.body, keys='key')} destroyed"
-
-
-def _shred(event: Event) -> str:
-    return f"key {_text(event.body, 'key')} destroyed, {_counts(event.body, threads='thread')} erased"
-
-
-def _grant(event: Event) -> str:
-    to = "to" if event.kind == "grant" else "from"
-    return f"role {_text(event.body, 'role')} {to} login {_text(event.body, 'login')}"
-
-
-def _migration(event: Event) -> str:
-    before, after, release = (_text(event.body, name) for name in ("from", "to", "release"))
-    return f"revision {before} to {after}, by release {release}"
+def _filled(event: Event) -> str:
+    body, text = event.body, _DATA["events"][event.kind]
+    return _PLACE.sub(lambda at: _counts(body, *at[2].split()) if at[1] else _text(body, at[2]), text)
 
 
 _WORDS: dict[str, Callable[[Event], str]] = {
     "redaction": _redaction, "refusal": _refusal, "retention": _retention, "fork": _fork, "origin": _fork,
     "verdict": _verdict, "metadata": _metadata, "subject": _subject, "verification": _verification, "rule": _rule,
-    "policy": _policy, "removal": _removal, "shred": _shred, "grant": _grant, "ungrant": _grant,
-    "migration": _migration, "hold": lambda _: "until its release", "release": lambda _: "of the hold",
-    "evaluation": lambda _: "of strategies on this thread",
+    "policy": _policy, **dict.fromkeys(_DATA["events"], _filled),
 }  # fmt: skip
 
 
-def _counts(body: dict[str, Any], **nouns: str) -> str:
-    found = ((body.get(name), noun) for name, noun in nouns.items())
-    *first, last = [f"{n:,} {noun}{'s' * (n != 1)}" for n, noun in found if type(n) is int] or ["?"]
+def _counts(body: dict[str, Any], *names: str) -> str:
+    found = ((body.get(name), name) for name in names)
+    *first, last = [f"{n:,} {name if n != 1 else name[:-1]}" for n, name in found if type(n) is int] or ["?"]
     return f"{', '.join(first)} and {last}" if first else last
 
 
@@ -309,12 +296,7 @@ def _ranges(given: Any, one: str, many: str) -> str:
 
 def without_text(record: Compaction) -> str:
     """Returns what to show for a record without a text: its reason or, for a revocation, what the view shows again."""
-    if record.outcome == "failed":
-        return "nothing: the attempt failed, and the view stayed as it was"
-    if record.outcome == "rejected":
-        return "nothing: the attempt was refused, its text was not kept, and the view stayed as it was"
-    if record.outcome == "observed":
-        return "nothing is on record here: the provider compacted on its own side"
-    if record.kind == "revocation":
+    text: str | None = _DATA["without_text"].get(record.outcome)
+    if text is None and record.kind == "revocation":
         return f"what the view showed before record {record.revokes:,}" if record.revokes else "what was there before"
-    return "nothing: the span was removed from the view"
+    return text or "nothing: the span was removed from the view"

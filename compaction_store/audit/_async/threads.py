@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -210,11 +211,9 @@ async def log_of(reader: AsyncReader) -> list[Thread]:
 
 async def verified(reader: AsyncReader) -> Event | None:
     """Returns the newest recorded result of a verification of all threads."""
-    try:
+    with suppress(ThreadNotFound):
         async for found in reader.audit.events(LOG, kind="verification", newest_first=True):
             return found
-    except ThreadNotFound:
-        pass
     return None
 
 

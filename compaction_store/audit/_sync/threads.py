@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -211,11 +212,9 @@ def log_of(reader: Reader) -> list[Thread]:
 
 def verified(reader: Reader) -> Event | None:
     """Returns the newest recorded result of a verification of all threads."""
-    try:
+    with suppress(ThreadNotFound):
         for found in reader.audit.events(LOG, kind="verification", newest_first=True):
             return found
-    except ThreadNotFound:
-        pass
     return None
 
 
