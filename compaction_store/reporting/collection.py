@@ -49,11 +49,9 @@ def gather(
         stored[:] = [*reader.threads(hidden=True), *log_of(reader)]
         return {thread.thread_uid for thread in stored}
 
-    compared = None
-    if checkpoints is None:
+    compared = None if checkpoints is None else completeness(checkpoints, tenant, read)
+    if compared is None:
         read()
-    else:
-        compared = completeness(checkpoints, tenant, read)
     names = list(dict.fromkeys(threads if threads is not None else _changed(stored, period)))
     if len(names) > MOST_THREADS:
         raise InvalidInput(
@@ -105,6 +103,7 @@ def _thread(
         carried = None if checkpoints is None else checkpoints.proof(thread.thread_uid)
         lines = reader.audit.export(name, bodies=content, checkpoint=carried)
         is_known = thread.last_pos > 0 and not thread.erased_pos
+        steps = view_steps(reader, thread)[0] if is_known else []
         findings = [
             document.ReportedFinding(pos=each.pos, what=each.what) for each in report.findings if each not in stated
         ]
@@ -117,16 +116,12 @@ def _thread(
                 findings=findings, notes=list(report.notes),
             ),
             standings=[_standing(record) for record in reader.compactions(name)],
-            steps=_steps(reader, thread) if is_known else [],
+            steps=[document.ReportedStep(pos=each.pos, change=each.change) for each in steps],
             replies=_replies(reader, thread, period) if is_known else [],
         )  # fmt: skip
         if reader.thread(name, hidden=True).head == thread.head:
             return found
     raise Conflict(f"the thread was changed during each of {_TRIES} attempts to read it: try again (thread {name!r})")
-
-
-def _steps(reader: Reader, thread: Thread) -> list[document.ReportedStep]:
-    return [document.ReportedStep(pos=step.pos, change=step.change) for step in view_steps(reader, thread)[0]]
 
 
 def _standing(record: Compaction) -> document.Standing:

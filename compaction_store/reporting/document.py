@@ -5,7 +5,6 @@ The page is made from this document alone. So anyone who has the document can ma
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -237,9 +236,3 @@ def _record(manifest: Line, line: Line) -> Compaction:
     return records.from_row(
         _entry(manifest, line) | ids | dict.fromkeys(("superseded_by", "revoked_by", "unknown_pos"))
     )
-
-
-def metadata_of(manifest: Line) -> dict[str, Any]:
-    """Returns the metadata of the thread."""
-    found: dict[str, Any] = json.loads(manifest["metadata"])
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -15,10 +16,9 @@ from compaction_store.errors import MissingExtra
 from compaction_store.language.names import NameReader
 from compaction_store.models import Compaction, Event, TokenStep
 from compaction_store.reporting import envelope
-from compaction_store.reporting.document import Contents, Period, Reply, ReportDocument, contents_of, metadata_of
+from compaction_store.reporting.document import Contents, Period, Reply, ReportDocument, contents_of
 
 try:
-    from jinja2 import Environment
     from markupsafe import Markup
 
     from compaction_store.audit.templates import environment
@@ -28,6 +28,7 @@ except ImportError as error:
 #: The maximum number of original messages that are shown for a record. The bundle in the file has all of them.
 MOST_ORIGINALS = 200
 _TEMPLATES = Path(__file__).parent / "templates"
+_environment = cache(partial(environment, _TEMPLATES))
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def _section(document: ReportDocument, number: int, found: Contents) -> Section:
         [event for event in found.events if period.has(event.created_at)],
         _replies(found, period),
         [original(message, None, content=document.content, whole=True) for message in messages],
-        metadata_of(found.manifest),
+        json.loads(found.manifest["metadata"]),
     )  # fmt: skip
 
 
@@ -122,8 +123,3 @@ def _chart(found: Contents) -> Any:
 def _checkpoints(sections: list[Section]) -> list[dict[str, str]]:
     carried = [found for section in sections if (found := section.contents.checkpoint) is not None]
     return list({found["note"]: {"note": found["note"], "key": found["key"]} for found in carried}.values())
-
-
-@cache
-def _environment() -> Environment:
-    return environment(_TEMPLATES)
