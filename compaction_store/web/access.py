@@ -125,9 +125,7 @@ class Guard:
             nonlocal is_begun
             is_begun = True
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
+                MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
         request = Request(scope, receive)

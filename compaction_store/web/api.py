@@ -412,10 +412,9 @@ class TrustedProxy:
                 given[name] = value.encode("latin-1").decode()
             return read(Caller, given)
         except ValueError as error:
-            text = f": {error}" * isinstance(error, InvalidInput)
-            raise Refusal(
-                "Unauthorized", f"the proxy must set each of its three headers once, in UTF-8{text}"
-            ) from None
+            why = f": {error}" * isinstance(error, InvalidInput)
+            text = f"the proxy must set each of its three headers once, in UTF-8{why}"
+            raise Refusal("Unauthorized", text) from None
 
     def _is_proxy(self, host: str) -> bool:
         found = ip_address(host)

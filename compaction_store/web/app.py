@@ -119,16 +119,13 @@ def audit_app(
     routes += [Route(path, pages.page(path), methods=["POST"]) for path in forms]
     guard = Middleware(Guard, access=access, hosts=tuple(hosts), forms=forms)
 
-    async def nowhere(request: Request, _: Exception) -> Response:
-        return await pages.missing(request)
-
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncIterator[None]:
         yield
         if job is not None:
             await job.stop()
 
-    return Starlette(routes=routes, middleware=[guard], exception_handlers={404: nowhere}, lifespan=running)
+    return Starlette(routes=routes, middleware=[guard], exception_handlers={404: pages.missing}, lifespan=running)
 
 
 def _address(request: Request, page: str, /, **parameters: Any) -> Whole:
@@ -214,7 +211,7 @@ class _AuditPages:
             answer.headers["Retry-After"] = "5"
         return answer
 
-    async def missing(self, request: Request) -> Response:
+    async def missing(self, request: Request, _: Exception) -> Response:
         """Returns the page for an address that there is not."""
         return await self._error(request, 404, "Not found", "There is no page with this address")
 
@@ -261,13 +258,10 @@ class _AuditPages:
     async def _checkpoint_mark(self, found: Thread) -> charts.ChartMark | None:
         """Returns the mark of the newest checkpoint. If it cannot be read, only the page of integrity says so."""
         try:
-            newest = self._verified.newest_checkpoint()
-            if newest is None:
-                return None
-            signed = await asyncio.to_thread(self._verified.signed_pos, newest, found, again=False)
+            newest, signed = await asyncio.to_thread(self._verified.signed_pos, found, again=False)
         except errors.InvalidCheckpoint:
             return None
-        return charts.checkpoint_mark(found, newest, signed)
+        return None if newest is None else charts.checkpoint_mark(found, newest, signed)
 
     async def chart(self, request: Request, asked: Parameters) -> Response:  # noqa: ARG002 — as all pages
         found = await self._reader.thread(asked.text("id"), hidden=True)
@@ -330,9 +324,8 @@ class _AuditPages:
         sample = as_object(text, "sample") if (text := exact(given, "sample")) else None
         thread = await self._reader.thread(name, hidden=True)
         if str(thread.thread_uid) != given.get("key"):
-            raise errors.Conflict(
-                f"the name {name!r} belongs to another thread than when the form was shown: open it again"
-            )
+            what = f"the name {name!r} belongs to another thread than when the form was shown: open it again"
+            raise errors.Conflict(what)
         # Write to this thread, even if the name goes to another thread now.
         reviews = pinned(self._reviews, name, thread.thread_uid)
         try:
@@ -384,8 +377,7 @@ class _AuditPages:
 
     async def records(self, request: Request, asked: Parameters) -> Response:
         wanted = self._wanted(asked)
-        name, number = asked.optional("after_id"), asked.number("after", 1)
-        after = (name, number) if name is not None and number is not None else None
+        after = asked.after()
         thread_id, order = asked.optional("id"), asked.optional("order")
         if order not in (None, "oldest"):
             raise errors.InvalidInput("order must be oldest, or be left out")
@@ -428,8 +420,7 @@ class _AuditPages:
 
     async def erasures(self, request: Request, asked: Parameters) -> Response:
         thread_id, kind = asked.optional("id"), asked.optional("kind")
-        name, pos = asked.optional("after_id"), asked.number("after", 1)
-        after = (name, pos) if name is not None and pos is not None else None
+        after = asked.after()
         wanted = {"actor": asked.optional("actor"), **{key: asked.filter(FILTERS[key]) for key in _TIMES}}
         shown = ("legal_basis", "override", "order")
         given = {"id": thread_id, "kind": kind, **{name: asked.optional(name) for name in (*wanted, *shown)}}
@@ -449,8 +440,7 @@ class _AuditPages:
         name, pos = asked.text("id"), asked.needed("pos")
         found = await threads.event_page(self._reader, name, pos)
         self._seen(request, "certificate", thread_id=name, at=pos)
-        newest = self._verified.newest_checkpoint()
-        signed = None if newest is None else await asyncio.to_thread(self._verified.signed_pos, newest, found.thread)
+        newest, signed = await asyncio.to_thread(self._verified.signed_pos, found.thread)
         more = {
             "findings": await pinned(self._reader, name, found.thread.thread_uid).audit.verify_entry(name, pos=pos),
             "title": f"{found.event.kind} of {name} at pos {pos}", "newest": newest, "signed_pos": signed,

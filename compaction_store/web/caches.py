@@ -41,13 +41,10 @@ class ChartCache:
     async def chart(self, found: Thread) -> str:
         """Returns the chart of a thread as an SVG file."""
         # A request that is cancelled must not cancel the drawing, for which another request may wait.
-        return await asyncio.shield(self._task(found))
+        return await asyncio.shield(self.draw_ahead(found))
 
-    def draw_ahead(self, found: Thread) -> None:
+    def draw_ahead(self, found: Thread) -> asyncio.Task[str]:
         """Begins to draw a chart, for which the browser is about to ask."""
-        self._task(found)
-
-    def _task(self, found: Thread) -> asyncio.Task[str]:
         at = found.thread_uid, found.head
         task = self._drawn.get(at)
         if task is None:
@@ -105,18 +102,19 @@ class Verifications:
     def newest_checkpoint(self) -> Checkpoint | None:
         return None if self._checkpoints is None else self._checkpoints.last()
 
-    def signed_pos(self, newest: Checkpoint, thread: Thread, *, again: bool = True) -> int:
-        """Returns the pos up to which a checkpoint covers a thread, or 0 if it does not cover the thread.
+    def signed_pos(self, thread: Thread, *, again: bool = True) -> tuple[Checkpoint | None, int]:
+        """Returns the newest checkpoint, and the pos up to which it covers a thread, or 0 if it does not cover it.
 
         Without `again`, the list of heads is not read whole if it has been checked since this checkpoint was made.
         """
-        assert self._checkpoints is not None  # noqa: S101 — there is a newest checkpoint
+        if self._checkpoints is None or (newest := self._checkpoints.last()) is None:
+            return None, 0
         if again or self._checked != newest.digest:
             self._checkpoints.heads(newest).close()
             self._checked = newest.digest
         with HeadsFile(self._checkpoints.path.parent / file_name(newest.heads)) as heads:
             found = heads.find(thread.thread_uid)
-        return 0 if found is None else found[1].pos
+        return newest, 0 if found is None else found[1].pos
 
 
 async def warm_up(reader: AsyncReader, *, connections: int) -> None:
@@ -124,13 +122,11 @@ async def warm_up(reader: AsyncReader, *, connections: int) -> None:
 
     Does nothing if the tenant has no threads. An error here is not raised, because a page that meets it shows it.
     """
-    try:
+    with suppress(CompactionStoreError):
         listed = await threads.thread_list(reader)
         if listed.threads.rows:
             name = listed.threads.rows[0].thread_id
             await asyncio.gather(*(_read_all(reader, name) for _ in range(connections)))
-    except CompactionStoreError:
-        pass
 
 
 async def _read_all(reader: AsyncReader, thread_id: str) -> None:
@@ -170,7 +166,7 @@ class Alarms:
         self._reader = reader
         self._tenant = tenant
         self._checkpoints = checkpoints
-        self._allow_empty = allow_empty
+        self._allow_empty = allow_empty or tenant == DATABASE
         self._running: asyncio.Task[None] | None = None
         # When the reasons are found again. A look takes at most a twentieth of the time.
         self._next = 0.0
@@ -203,7 +199,7 @@ class Alarms:
             self._next = time.monotonic() + 20 * (time.monotonic() - start)
 
     async def _found(self) -> AsyncIterator[str]:
-        if not self._allow_empty and self._tenant != DATABASE and await self._is_empty():
+        if not self._allow_empty and not [each async for each in self._reader.threads(hidden=True, limit=1)]:
             yield f"The tenant {self._tenant!r} has no threads."
         self.schema = (await self._reader.audit.verify_schema()).findings
         if self.schema:
@@ -217,11 +213,6 @@ class Alarms:
                     yield reason
             except (InvalidCheckpoint, OSError) as error:
                 yield f"The log of checkpoints cannot be read: {error}."
-
-    async def _is_empty(self) -> bool:
-        async for _ in self._reader.threads(hidden=True):
-            return False
-        return True
 
     async def _compared(self, log: CheckpointLog) -> AsyncIterator[str]:
         self.newest = newest = await asyncio.to_thread(log.last)

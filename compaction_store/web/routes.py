@@ -89,8 +89,8 @@ class Parameters:
         """Returns a pos or a time."""
         text = self.optional(name)
         try:
-            return self.number(name, 1) if text is None or text.isdecimal() else moment(text)
-        except InvalidInput:
+            return self.number(name, 1) if text is None or text.isdecimal() else _moment(text)
+        except (ValueError, OverflowError):
             raise InvalidInput(f"{name} must be a pos >= 1, or a time such as 2026-05-01T12:30 or 7d") from None
 
     def needed(self, name: str) -> int:
@@ -99,38 +99,31 @@ class Parameters:
             raise InvalidInput(f"{name} must be given")
         return found
 
+    def after(self) -> tuple[str, int] | None:
+        """Returns the last row of the page before: the name of a thread, and a number in it."""
+        name, number = self.optional("after_id"), self.number("after", 1)
+        return None if name is None or number is None else (name, number)
+
     def filter(self, row: Filter) -> Any:
         """Returns the value of a filter of records."""
         if row.form == "number":
             return self.number(row.name, 1)
         text = self.written(row.name)
-        return text if not isinstance(text, str) or row.form not in _READERS else _READERS[row.form](text, row.name)
+        if not isinstance(text, str) or row.form not in _READERS:
+            return text
+        try:
+            return _READERS[row.form](text)
+        except (ValueError, OverflowError):
+            raise InvalidInput(f"{row.name} must be {_DATA['values'][row.form]}") from None
 
     def json_object(self, name: str) -> dict[str, Any] | None:
         text = self.optional(name)
         return None if text is None else as_object(text, name)
 
 
-def _bounds(text: str, name: str) -> tuple[int | None, int | None]:
-    try:
-        return written_bounds(text)
-    except ValueError:
-        raise InvalidInput(f"{name} must be a range such as 1000..5000, 1000.. or ..5000") from None
-
-
-def _uuid(text: str, name: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidInput(f"{name} must be a UUID") from None
-
-
-def moment(text: str, name: str = "the value") -> datetime:
+def _moment(text: str) -> datetime:
     """Reads a time that is given as an age, such as `7d`, or in ISO 8601. The default time zone is UTC."""
-    try:
-        found = written_time(text)
-    except (ValueError, OverflowError):
-        raise InvalidInput(f"{name} must be a time such as 2026-05-01T12:30, or 7d for seven days ago") from None
+    found = written_time(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
@@ -151,11 +144,11 @@ def as_object(text: str, name: str = "the value") -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise InvalidInput(f'{name} must be a JSON object, such as {{"ticket":"X-1"}}')
+        raise InvalidInput(f"{name} must be {_DATA['values']['object']}")
     return found
 
 
-_READERS: dict[str, Callable[[str, str], Any]] = {"range": _bounds, "time": moment, "uuid": _uuid, "object": as_object}
+_READERS: dict[str, Callable[..., Any]] = {"range": written_bounds, "time": _moment, "uuid": UUID, "object": as_object}
 
 
 # ---- the routes of the API
@@ -365,9 +358,8 @@ async def verify(
     """Recomputes the thread's hash chain, and returns what was found."""
     count = (await store.thread(thread_id, hidden=True)).last_pos
     if count > _MOST_VERIFIED:
-        raise InvalidInput(
-            f"the thread must have at most {_MOST_VERIFIED:,} entries, not {count:,}: use the command line"
-        )
+        most = f"at most {_MOST_VERIFIED:,} entries, not {count:,}"
+        raise InvalidInput(f"the thread must have {most}: use the command line")
     return await store.audit.verify(thread_id, level=level)
 
 
