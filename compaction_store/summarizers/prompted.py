@@ -39,8 +39,9 @@ CONTEXT = 4000
 _BEGINNING = 200
 # The smallest part, in characters of JSON. If a smaller request is too long for the model, splitting does not help.
 _LEAST = 1000
-# How APIs answer an unknown parameter. Without a status, the client's SDK does not know it.
-_NO_SCHEMA = (None, 400, 422)
+# The errors for an unknown parameter. Without a status, the client's SDK does not know it. llama.cpp's server in Python
+# answers 500.
+_NO_SCHEMA = {(errors.SummarizerRejected, code) for code in (None, 400, 422)} | {(errors.SummarizerUnavailable, 500)}
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 # A function that sends a document with the prompt, appends the answer to `Asked.answers`, and returns its text.
@@ -265,8 +266,8 @@ class ModelSummarizer(ABC):
         """Sends a document, and sends it again without the schema to a server or a model that knows no schemas."""
         try:
             return (yield from self._send(shown, asked))
-        except errors.SummarizerRejected as error:
-            if asked.schema is None or error.status not in _NO_SCHEMA:
+        except (errors.SummarizerRejected, errors.SummarizerUnavailable) as error:
+            if asked.schema is None or (type(error), error.status) not in _NO_SCHEMA:
                 raise
         asked.schema = None
         return (yield from self._send(shown, asked))

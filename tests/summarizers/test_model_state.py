@@ -220,7 +220,7 @@ def test_a_part_with_a_fault_twice_is_filled_by_rules(ask: Ask, stub: Server, ap
     wrong = {**GOOD, "task": [line(f"Invented, {SECRET}.", 99)]}
     second, fault = {
         "wrong": (reply(api, json.dumps(wrong)), "seqs outside of the span"),
-        "unavailable": (refuses(api, 500), "SummarizerUnavailable"),
+        "unavailable": (refuses(api, 503), "SummarizerUnavailable"),
         "refused": (reply(api, "I'm sorry, but I can't help with that."), "SummaryRefused"),
         "cut short": (
             {
@@ -279,7 +279,7 @@ def test_an_answer_that_was_cut_short_is_asked_for_in_parts(ask: Ask, stub: Serv
 
 
 @pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("status", [400, 422])
+@pytest.mark.parametrize("status", [400, 422, 500])
 def test_a_server_without_schemas_is_asked_for_plain_json(ask: Ask, stub: Server, api: str, status: int) -> None:
     stub.does(refuses(api, status), reply(api, json.dumps(GOOD)))
     summary = ask(api, span())
