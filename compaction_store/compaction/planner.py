@@ -337,7 +337,7 @@ class Planner:
         """Plans a summary, or rejects it if it is empty or too large."""
         summary = self._usable(ask, result, call)
         try:
-            standing = standing_orders.orders_in(self.plan.elements(*indexes))
+            standing = standing_orders.orders_in(self.plan.elements(*indexes), summary.text)
             summary, replacement = self._fitted(indexes, ask, summary, standing, call)
             after = self.count(replacement)
         except errors.Rejected:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from compaction_store.language.sentences import sentences
+from compaction_store.language.sentences import prose, sentences
 from compaction_store.messages import framing
 from compaction_store.models import Element, Payload
 from compaction_store.models.state import PARTS, StateLine
@@ -25,14 +25,18 @@ _TEXTS = frozenset({"text", "input_text"})
 Orders = frozenset[str]
 
 
-def orders_in(elements: Iterable[Element]) -> Orders:
-    """Returns the standing orders that the users wrote in some elements."""
+def orders_in(elements: Iterable[Element], summary: str | None = None) -> Orders:
+    """Returns the standing orders that the users wrote in some elements, or those of them that a summary may repeat."""
+    flat = None if summary is None else " ".join(summary.split())
     return frozenset(
-        order for element in elements for payload in element.messages for order in _of(payload, element.is_summary)
+        order
+        for element in elements
+        for payload in element.messages
+        for order in _of(payload, element.is_summary, flat)
     )
 
 
-def _of(payload: Payload, is_summary: bool) -> Iterator[str]:
+def _of(payload: Payload, is_summary: bool, flat: str | None) -> Iterator[str]:
     if is_summary:
         found = framing.parts_of(payload)
         for line in "" if found is None else found.orders.splitlines():
@@ -44,6 +48,9 @@ def _of(payload: Payload, is_summary: bool) -> Iterator[str]:
 
         content = payload.get("content")
         for text in [content] if isinstance(content, str) else _texts(content):
+            # To compare sentences is much faster than to judge them.
+            if flat is not None and not any(_plain(text[a:b]) in flat for a, b in sentences(prose(text))):
+                continue
             quoted = list(words.quotations(text))
             for order in orders.orders(text):
                 begin = text.rfind("\n", 0, order.start) + 1

@@ -10,6 +10,7 @@ from support.strategy_runs import attempts_of, context_of, elements, run_strateg
 
 from compaction_store import CompactionContext
 from compaction_store.compaction import standing_orders
+from compaction_store.language import orders
 from compaction_store.messages.framing import Framed, frame, framed_text, parts_of
 from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
@@ -49,6 +50,33 @@ def user(content: Any) -> Payload:
 )  # fmt: skip
 def test_only_a_users_own_words_are_orders(payload: Payload, found: set[str]) -> None:
     assert standing_orders.orders_in([element(payload)]) == found
+
+
+@pytest.mark.parametrize("text", [
+    f"We pushed nothing.\n- {NEVER}",
+    f"[3] user: {NEVER} They asked for more.",
+    "Never  push to the\nmain branch. And so on.",
+    f"They said: Please note. {NEVER}",
+])  # fmt: skip
+def test_the_orders_that_a_summary_may_repeat_are_found(text: str) -> None:
+    said = [element(user(f"Hello. {NEVER} What is new?")), element(user(ALWAYS))]
+    assert standing_orders.orders_in(said, text) == {NEVER}
+    assert standing_orders.orders_in(said) == {NEVER, ALWAYS}
+
+
+def test_only_sentences_that_a_summary_repeats_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[str] = []
+    right = orders.is_order
+
+    def is_order(sentence: str) -> bool:
+        judged.append(sentence)
+        return right(sentence)
+
+    monkeypatch.setattr(orders, "is_order", is_order)
+    said = [element(user(f"You must never push file {number} to the main branch.")) for number in range(50)]
+    wanted = "You must never push file 7 to the main branch."
+    assert standing_orders.orders_in(said, f"They talked about files. {wanted}") == {wanted}
+    assert judged == [wanted]
 
 
 def test_the_orders_of_an_earlier_frame_count_again_but_not_its_notes() -> None:
