@@ -20,12 +20,14 @@ from compaction_store.cli.output import Column, Output, ProgressBar, figures, li
 from compaction_store.errors import DatabaseUnavailable
 from compaction_store.jsonable import encoded
 from compaction_store.models.vocabulary import EventKind
+from compaction_store.module_data import ModuleData
 
 if TYPE_CHECKING:
     from compaction_store import Compaction, Explanation, Reader
     from compaction_store.evaluation import Replayed
     from compaction_store.probes import Probe, ProbeType
 
+_SENTENCES = ModuleData(__file__).values["sentences"]
 _Text = Annotated[bool, option("--text", "Include summaries, prompts and reasons. Prints JSON or CSV.")]
 _EVENTS: list[str | Column] = [
     Column("pos", right=True), "when", "kind", Column("what", fold=True, optional=True), Column("actor", fold=True),
@@ -61,34 +63,26 @@ def compactions(
         found = progress.over(islice(log, limit))
         failures = {"applied", "failed", "rejected"}.isdisjoint(filters.given.get("outcome", ["applied"]))
         none = f"no records found in {call.where}"
-        if not call.all_tenants:
-            records = (record for _, record in found)
-            _list_records(out, records, none, own=thread is not None, failures=failures, text=text)
-        elif out.as_json:
-            lines = ({"tenant": name, **values.compaction(record, text=text)} for name, record in found)
-            out.rows([], ((line, ()) for line in lines), none)
-        else:
+        if out.as_json:
+            call.rows(out, [], ((name, values.compaction(record, text=text), []) for name, record in found), none)
+        elif call.all_tenants:
             _list_by_tenant(out, found, none, failures=failures)
+        else:
+            _list_records(out, [record for _, record in found], none, own=thread is not None, failures=failures)
 
 
 def _list_by_tenant(out: Output, found: Iterable[tuple[str, Compaction]], none: str, *, failures: bool) -> None:
     listed = False
     for name, records in groupby(found, itemgetter(0)):
         out.wrapped(f"tenant {name}", style="bold")
-        _list_records(out, (record for _, record in records), none, own=False, failures=failures, text=False)
+        _list_records(out, [record for _, record in records], none, own=False, failures=failures)
         listed = True
     if not listed:
         out.text(none)
 
 
-def _list_records(
-    out: Output, found: Iterable[Compaction], none: str, *, own: bool, failures: bool, text: bool
-) -> None:
+def _list_records(out: Output, records: list[Compaction], none: str, *, own: bool, failures: bool) -> None:
     """Prints records as a table or, if the terminal is too narrow, as a few lines each."""
-    if out.as_json:
-        out.rows([], ((values.compaction(record, text=text), ()) for record in found), none)
-        return
-    records = list(found)
     if not records:
         out.text(none)
         return
@@ -257,28 +251,18 @@ def events(
     if after is not None and not re.fullmatch("[0-9]{1,18}", after, re.ASCII):
         raise misuse(f"must be a pos, not {after!r}", "--after")
     out = call.output()
-    names = ["tenant"] * call.all_tenants + ["thread"] * (thread is None)
     of_thread = "" if thread is None else f" of thread {thread!r}"
     with call.reader() as store:
         found = (
-            ([name] * call.all_tenants, event)
+            (name, values.event(event, text=True), [*[event.thread_id] * (thread is None), *values.event_cells(event)])
             for name, its in call.readers(store)
             for event in its.audit.events(
                 thread, kind=kind, actor=actor, since=options.moment(since, "--since"),
                 until=options.moment(until, "--until"), subject=subject, after=int(after or 0),
             )
         )  # fmt: skip
-        out.rows(
-            [*(Column(name, fold=True) for name in names), *_EVENTS],
-            (
-                (
-                    values.of_tenant(of) | values.event(event, text=True),
-                    [*of, *([event.thread_id] if thread is None else []), *values.event_cells(event)],
-                )
-                for of, event in islice(found, limit)
-            ),
-            none=f"no events{of_thread} in {call.where}",
-        )
+        columns = [*[Column("thread", fold=True)] * (thread is None), *_EVENTS]
+        call.rows(out, columns, islice(found, limit), f"no events{of_thread} in {call.where}")
 
 
 def _follow(
@@ -342,14 +326,8 @@ def sentence(probe: Probe) -> str:
     again = "" if probe.again is None or probe.again.seq is None else f", and came again at seq {probe.again.seq:,}"
     text = f"“{line(probe.text)}”"
     record = f"record {probe.record}"
-    return {
-        "needed_later": f"{text}{where} was lost by {record}{again}",
-        "re_derivation": f"{text}{where} was folded by {record}{again}, for {probe.tokens or 0:,} tokens",
-        "standing_order": f"the order {text}{where} is not in {record}",
-        "invented": f"{record} has {text}, and no message has it",
-        "stale": f"{record} has {text}, and a newer value{where} replaced it",
-        "artifact": f"the file {text}{where} is not in {record}",
-    }.get(probe.type, f"{text}{where} was lost by {record}")
+    said: str = _SENTENCES.get(probe.type, _SENTENCES["other"])
+    return said.format(text=text, where=where, record=record, again=again, tokens=probe.tokens or 0)
 
 
 def losses_in(store: Reader, thread: str, seq: int | None) -> list[Loss]:

@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from compaction_store import errors
 from compaction_store.arguments import written_bounds, written_time
 from compaction_store.audit.safe_text import shown
 from compaction_store.cli.bundles import Bundle, argument, misuse, option
-from compaction_store.cli.output import Output
+from compaction_store.cli.output import Column, Output
 from compaction_store.models.record_filters import FILTERS, Filter
 from compaction_store.models.vocabulary import NAME_BYTES
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _MISSING = (errors.ThreadNotFound, errors.MessageNotFound, errors.CompactionNotFound, errors.PositionNotFound)
 _LINGER = "COMPACTION_STORE_LINGER"
+# The tenant of a row, its value for JSON, and its cells for a table.
+TenantRow = tuple[str, dict[str, Any], list[str]]
 
 Url = Annotated[str | None, option("--url URL", envvar="COMPACTION_STORE_URL")]
 Tenant = Annotated[str, option("--tenant NAME", envvar="COMPACTION_STORE_TENANT")]
@@ -175,6 +177,14 @@ class WriteOptions(PrintOptions, TenantOptions, DeedOptions):
 class TenantsListOptions(ListOptions, TenantsOptions):
     """The options of a command that lists one tenant, or all."""
 
+    def rows(self, out: Output, columns: Sequence[str | Column], rows: Iterable[TenantRow], none: str) -> None:
+        """Prints rows with their tenant if all are listed: a field of the JSON, and the first column of the table."""
+        every = self.all_tenants
+        listed = (
+            ({"tenant": name} | value if every else value, [*[name] * every, *cells]) for name, value, cells in rows
+        )
+        out.rows([*[Column("tenant", fold=True)] * every, *columns], listed, none)
+
 
 @contextmanager
 def reachable(url: str | None) -> Iterator[str]:
@@ -257,10 +267,6 @@ def _mark(text: str, option: str) -> int | float:
         raise misuse(f"must be a number of tokens or a fraction, not {text!r}", option) from None
 
 
-def _given(value: object) -> str:
-    return "null or text that is not JSON" if value is None else type(value).__name__
-
-
 def bounds(text: str, option: str) -> tuple[int | None, int | None]:
     try:
         return written_bounds(text)
@@ -269,14 +275,17 @@ def bounds(text: str, option: str) -> tuple[int | None, int | None]:
 
 
 def json_object(text: str | None, option: str) -> Mapping[str, Any] | None:
-    if text is None:
-        return None
+    return None if text is None else _json(text, dict, "must be a JSON object", option)
+
+
+def _json(text: str, kind: type, must: str, option: str) -> Any:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
-    if not isinstance(value, dict):
-        raise misuse(f"must be a JSON object, not {_given(value)}", option)
+    if not isinstance(value, kind):
+        given = "null or text that is not JSON" if value is None else type(value).__name__
+        raise misuse(f"{must}, not {given}", option)
     return value
 
 
@@ -290,13 +299,8 @@ def file_text(path: Path, option: str) -> str:
 
 
 def json_list(path: Path, option: str) -> list[Any]:
-    try:
-        value = json.loads(file_text(path, option))
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, list):
-        raise misuse(f"{path} must have a JSON list, not {_given(value)}", option)
-    return value
+    found: list[Any] = _json(file_text(path, option), list, f"{path} must have a JSON list", option)
+    return found
 
 
 def head(text: str | None, option: str) -> bytes | None:

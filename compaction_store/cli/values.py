@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from compaction_store.audit.safe_text import named
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 _PREVIEW = 200
 _READ = 4000
-
-
-def of_tenant(names: Sequence[str]) -> dict[str, Any]:
-    """Returns the field `tenant` for a line of JSON; no field if the command lists one tenant only."""
-    return {"tenant": names[0]} if names else {}
 
 
 def thread(value: ThreadValue, kept: Kept, *, metadata: bool = False) -> dict[str, Any]:

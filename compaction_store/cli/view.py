@@ -26,10 +26,11 @@ from compaction_store.jsonable import encoded
 from compaction_store.models.compactions import status_in_words
 
 if TYPE_CHECKING:
-    from compaction_store import Compaction, Element, Reader, View
+    from compaction_store import Compaction, Element, Reader
 
 _Limit = Annotated[int | None, option("--limit N", "Print at most N threads.", min=1)]
 _Format = Literal["anthropic", "openai", "openai-responses"]
+_THREAD: list[str | Column] = [Column("thread", fold=True)]
 _Full = Annotated[bool, option("--full", "Print whole texts instead of their beginnings.")]
 
 
@@ -49,58 +50,40 @@ def threads(
     out = call.output("--metadata" if metadata else None)
     with call.reader() as store, ProgressBar("threads", "threads") as progress:
         listed = (
-            ([name] * call.all_tenants, thread, kept.get(thread.thread_id, Kept()))
+            (name, thread, kept.get(thread.thread_id, Kept()))
             for name, its in call.readers(store)
             for kept in [kept_threads(its, None, most=None)[0]]
             for thread in its.threads(
                 subject=subject, prefix=prefix, metadata=having, order=order, limit=limit, after=after, hidden=hidden
             )
         )
-        out.rows(
-            [
-                *([Column("tenant", fold=True)] * call.all_tenants), Column("thread", fold=True),
-                *figures("messages", "compactions", "view tokens"), "last message",
-                Column("state", optional=True),
-            ],
+        rows = (
             (
-                (
-                    values.of_tenant(of) | values.thread(thread, kept, metadata=metadata),
-                    [
-                        *of, thread.thread_id, number(thread.last_seq), number(thread.last_number),
-                        values.view_tokens(thread), moment(thread.last_message_at), values.state(thread, kept),
-                    ],
-                )
-                for of, thread, kept in progress.over(islice(listed, limit))
-            ),
-            none=f"no threads of {call.where}",
+                name, values.thread(thread, kept, metadata=metadata),
+                [
+                    thread.thread_id, number(thread.last_seq), number(thread.last_number), values.view_tokens(thread),
+                    moment(thread.last_message_at), values.state(thread, kept),
+                ],
+            )
+            for name, thread, kept in progress.over(islice(listed, limit))
         )  # fmt: skip
+        sizes = figures("messages", "compactions", "view tokens")
+        columns = [*_THREAD, *sizes, "last message", Column("state", optional=True)]
+        call.rows(out, columns, rows, f"no threads of {call.where}")
 
 
 def due(of: BudgetOptions, limit: _Limit = None, idle: Idle = 0.0, *, call: TenantsListOptions) -> None:
     out, budget = call.output(), of.budget()
     with call.reader() as store:
         found = (
-            ([name] * call.all_tenants, thread)
-            for name, its in call.readers(store)
-            for thread in its.due(budget, idle_minutes=idle)
-        )
-        out.rows(
-            [
-                *([Column("tenant", fold=True)] * call.all_tenants), Column("thread", fold=True),
-                *figures("messages", "view tokens"), "last message",
-            ],
             (
-                (
-                    values.of_tenant(tenant) | values.without_metadata(thread),
-                    [
-                        *tenant, thread.thread_id, number(thread.last_seq), values.view_tokens(thread),
-                        moment(thread.last_message_at),
-                    ],
-                )
-                for tenant, thread in islice(found, limit)
-            ),
-            none=f"no thread of {call.where} is due",
+                name, values.without_metadata(thread),
+                [thread.thread_id, number(thread.last_seq), values.view_tokens(thread), moment(thread.last_message_at)],
+            )
+            for name, its in call.readers(store) for thread in its.due(budget, idle_minutes=idle)
         )  # fmt: skip
+        columns = [*_THREAD, *figures("messages", "view tokens"), "last message"]
+        call.rows(out, columns, islice(found, limit), f"no thread of {call.where} is due")
 
 
 def leases(
@@ -113,18 +96,13 @@ def leases(
 ) -> None:
     out, budget = call.output(), options.budget(window, reserve, trigger, target)
     with call.reader() as store:
-        found = [([name] * call.all_tenants, one) for name, its in call.readers(store) for one in its.leases(budget)]
-    out.rows(
-        [*([Column("tenant", fold=True)] * call.all_tenants), Column("thread", fold=True), *words.LEASES],
-        (
-            (
-                values.of_tenant(tenant) | one.as_dict(),
-                [*tenant, one.thread_id, *(cell(one, moment) for cell in words.LEASES.values())],
-            )
-            for tenant, one in found
-        ),
-        none=f"no thread of {call.where} is being compacted",
-    )
+        rows = [
+            (name, one.as_dict(), [one.thread_id, *(cell(one, moment) for cell in words.LEASES.values())])
+            for name, its in call.readers(store)
+            for one in its.leases(budget)
+        ]
+    columns = [*_THREAD, *words.LEASES]
+    call.rows(out, columns, rows, f"no thread of {call.where} is being compacted")
 
 
 def view(
@@ -159,7 +137,11 @@ def view(
     else:
         what = "" if seen is None else f", {seen.evidence}"
         out.text(f"{named(found.thread_id)} at pos {found.pos:,}: {found.tokens:,} tokens{what}", "bold")
-        _show_view(out, found, full=full)
+        if not full:
+            out.text(_line("seq", "what", "tokens", "text"), "bold")
+        for part in found.elements:
+            span = values.span(part.seq, part.end_seq)
+            _show_part(out, span, values.who(part), part.tokens, part.messages, full=full)
 
 
 def _point(store: Reader, thread: str, text: str | None) -> int | datetime | Compaction | None:
@@ -172,15 +154,13 @@ def _point(store: Reader, thread: str, text: str | None) -> int | datetime | Com
     return options.moment(text, "--at")
 
 
-def _show_view(out: Output, found: View, *, full: bool) -> None:
-    if not full:
-        out.text(_line("seq", "what", "tokens", "text"), "bold")
-    for part in found.elements:
-        span = values.span(part.seq, part.end_seq)
-        if full:
-            _block(out, f"{span} {values.who(part)}, {part.tokens:,} tokens", part.messages)
-        else:
-            out.clipped(_line(span, values.who(part), number(part.tokens), values.preview(part.messages)))
+def _show_part(
+    out: Output, seqs: str, what: str, tokens: int, payloads: Iterable[dict[str, Any] | None], *, full: bool
+) -> None:
+    if full:
+        _block(out, f"{seqs} {what}, {tokens:,} tokens", payloads)
+    else:
+        out.clipped(_line(seqs, what, number(tokens), values.preview(payloads)))
 
 
 def _line(seq: str, what: str, tokens: str, text: str) -> str:
@@ -208,21 +188,15 @@ def replay(
     out = call.output()
     with call.reader() as store, ProgressBar("replay", "messages") as progress:
         found = progress.over(store.replay(thread, after=after, until=until, last=last))
-        if payloads:
+        if payloads or out.as_json:
             for message in found:
-                out.json_text(message.text or "null")
-        elif out.as_json:
-            for message in found:
-                out.json_text(values.message(message))
-        elif full:
-            for message in found:
-                head = f"{message.seq:,} {values.role(message.payload)}, {message.tokens:,} tokens"
-                _block(out, head, [message.payload])
+                out.json_text(message.text or "null" if payloads else values.message(message))
         else:
-            out.text(_line("seq", "role", "tokens", "text"), "bold")
+            if not full:
+                out.text(_line("seq", "role", "tokens", "text"), "bold")
             for message in found:
-                text = values.preview([message.payload])
-                out.clipped(_line(number(message.seq), values.role(message.payload), number(message.tokens), text))
+                payload = message.payload
+                _show_part(out, number(message.seq), values.role(payload), message.tokens, [payload], full=full)
 
 
 def search(
@@ -236,33 +210,17 @@ def search(
     call.only_one(thread, "--thread")
     call.only_one(after, "--after")
     out = call.output()
-    columns: list[str | Column] = [
-        *([Column("tenant", fold=True)] * call.all_tenants), Column("thread", fold=True), "where",
-        Column("at", right=True),
-    ]  # fmt: skip
+    columns = [*_THREAD, "where", Column("at", right=True), *[Column("excerpt", fold=True)] * excerpts]
     with call.reader() as store, ProgressBar("search", "matches") as progress:
-        listed = (
-            ([name] * call.all_tenants, place)
+        found = (
+            (
+                name, place.as_dict() | ({} if excerpts else {"excerpt": None}),
+                [place.thread_id, place.kind, number(place.seq or place.number), *[place.excerpt] * excerpts],
+            )
             for name, its in call.readers(store)
             for place in its.audit.search(text, thread_id=thread, after=after)
-        )
-        out.rows(
-            [*columns, Column("excerpt", fold=True)] if excerpts else columns,
-            (
-                (
-                    values.of_tenant(of) | place.as_dict() | ({} if excerpts else {"excerpt": None}),
-                    [
-                        *of,
-                        place.thread_id,
-                        place.kind,
-                        number(place.seq or place.number),
-                        *([place.excerpt] * excerpts),
-                    ],
-                )
-                for of, place in progress.over(listed)
-            ),
-            none=f"no matches in {call.where}",
-        )
+        )  # fmt: skip
+        call.rows(out, columns, progress.over(found), f"no matches in {call.where}")
 
 
 _WIDEST = 160
