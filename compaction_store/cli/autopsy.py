@@ -283,10 +283,7 @@ def _load(
     from compaction_store import importers
     from compaction_store.importers.line_files import LINES
 
-    def report(at: importers.Progress) -> None:
-        if progress is not None:
-            progress.reached(at.done, at.total, at.unit)
-
+    report = None if progress is None else progress.imported
     try:
         for thread in importers.import_into(store, part.source(), skip_bad=True, progress=report):
             _say_what_is_missing(thread, say)

@@ -84,10 +84,8 @@ def _one_summarizer(spec: str, option: str) -> Any:
         return None
     if name == "state":
         return _made(StateSummary, options, option, name)
-    if name == "anthropic":
-        return _anthropic(options, option)
-    if name == "openai":
-        return _openai(options, option)
+    if name in ("anthropic", "openai"):
+        return (_anthropic if name == "anthropic" else _openai)(options, option)
     raise misuse(f"must be {', '.join(SUMMARIZERS)} or package.module.name, not {spec!r}", option)
 
 

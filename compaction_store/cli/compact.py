@@ -52,8 +52,8 @@ def append(
     given: dict[str, Any] = {"actor": actor, "subject": subject, "meta": extra, "durable": not not_durable, "raw": raw}
     with _open(file) as stream, call.store() as store:
         if each:
-            for number, line in _lines(stream):
-                _show_appended(out, store.append(thread, _parsed(line, number), **given))
+            for message in _lines(stream):
+                _show_appended(out, store.append(thread, message, **given))
             return
         messages = _messages(stream)
         if not messages:
@@ -71,10 +71,8 @@ def _open(file: Path | None) -> IO[bytes]:
         raise misuse(f"cannot read {file}: {error.strerror}", "FILE") from None
 
 
-def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    for place, line in enumerate(stream, 1):
-        if line.strip():
-            yield place, line
+def _lines(lines: Iterable[bytes]) -> Iterator[Any]:
+    return (_parsed(line, number) for number, line in enumerate(lines, 1) if line.strip())
 
 
 def _messages(stream: IO[bytes]) -> list[Any]:
@@ -89,7 +87,7 @@ def _messages(stream: IO[bytes]) -> list[Any]:
     try:
         whole = _json(text)
     except ValueError:
-        return [_parsed(line, number) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        return list(_lines(text.splitlines()))
     return whole if isinstance(whole, list) else [whole]
 
 

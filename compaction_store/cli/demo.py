@@ -190,10 +190,7 @@ class _Tour:
     def goodbye(self, seconds: float) -> None:
         self.say("done", seconds=seconds, thread=self.thread)
         if os.environ.get("ANTHROPIC_API_KEY") and type(self.summarize).__name__ == "StateSummary":
-            self.out.text(
-                "   A model can write the summaries with your API key:"
-                " compaction-store demo --summarizer anthropic:model=NAME"
-            )
+            self.out.text(_DATA.text("model"))
 
 
 def _forge(address: str, thread: str, payload: str) -> str:

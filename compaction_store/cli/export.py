@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -158,7 +159,10 @@ def _print_all(run: _Export, threads: list[str] | None) -> None:
     for thread in threads or ():
         carried = None if run.log is None else run.log.proof(run.store.thread(thread, hidden=True).thread_uid)
         lines = run.store.audit.export(thread, bodies=run.bodies, checkpoint=carried)
-        _write(sys.stdout.buffer, run.progress.over(map(_on_terminal, lines) if sys.stdout.isatty() else lines))
+        if sys.stdout.isatty():
+            # Only a file or a pipe gets the exact bytes.
+            lines = (safe_text.json_shown(line.decode().rstrip("\n")).encode() + b"\n" for line in lines)
+        _write(sys.stdout.buffer, run.progress.over(lines))
 
 
 def _export_all(run: _Export, threads: list[str] | None) -> None:
@@ -252,20 +256,13 @@ def _is_up_to_date(file: Path, head: bytes) -> bool:
     """Returns whether the file is a complete bundle of the thread's current head."""
     from compaction_store.bundles import line_format
 
-    try:
-        with file.open("rb") as stream:
-            manifest = line_format.parse(stream.readline(_LONGEST_MANIFEST))
-            stream.seek(max(0, file.stat().st_size - _END_BYTES))
-            end = line_format.parse(stream.read().splitlines(keepends=True)[-1])
-    except (OSError, ValueError):
-        return False
-    is_whole: bool = manifest["type"] == "manifest" and end["type"] == "end" and manifest["head"] == end["head"]
-    return is_whole and manifest["head"] == head.hex()
-
-
-def _on_terminal(line: bytes) -> bytes:
-    """Escapes a line for a terminal. Only a file or a pipe gets the exact bytes."""
-    return safe_text.json_shown(line.decode().rstrip("\n")).encode() + b"\n"
+    with suppress(OSError, ValueError), file.open("rb") as stream:
+        manifest = line_format.parse(stream.readline(_LONGEST_MANIFEST))
+        stream.seek(max(0, file.stat().st_size - _END_BYTES))
+        end = line_format.parse(stream.read().splitlines(keepends=True)[-1])
+        is_whole: bool = manifest["type"] == "manifest" and end["type"] == "end" and manifest["head"] == end["head"]
+        return is_whole and manifest["head"] == head.hex()
+    return False
 
 
 def _write(stream: IO[bytes], lines: Iterable[bytes]) -> None:
@@ -280,11 +277,9 @@ def _write(stream: IO[bytes], lines: Iterable[bytes]) -> None:
 
 def _is_bundle(file: Path) -> bool | None:
     """Returns whether a file begins like a bundle; None if it cannot be read."""
-    try:
-        with file.open("rb") as stream:
-            return stream.readline(_LONGEST_MANIFEST).startswith(_BEGINNING)
-    except OSError:
-        return None
+    with suppress(OSError), file.open("rb") as stream:
+        return stream.readline(_LONGEST_MANIFEST).startswith(_BEGINNING)
+    return None
 
 
 def found_in(source: Path) -> list[Path]:

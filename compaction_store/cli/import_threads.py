@@ -24,7 +24,6 @@ from compaction_store.errors import CompactionStoreError, InvalidBundle
 
 if TYPE_CHECKING:
     from compaction_store import Store
-    from compaction_store.importers import Progress as Reached
     from compaction_store.importers import ThreadImported
 
 _BUNDLES = "bundle"
@@ -104,11 +103,8 @@ class _ImportRun:
             raise misuse(f"file {source} does not exist", "SOURCES")
         else:
             store = self._store(self.tenant)
-            for thread in importers.import_into(store, source, format=form, progress=self._reached, **how):
+            for thread in importers.import_into(store, source, format=form, progress=self.progress.imported, **how):
                 self._show(source, thread)
-
-    def _reached(self, at: Reached) -> None:
-        self.progress.reached(at.done, at.total, at.unit)
 
     def _store(self, tenant: str) -> Store:
         if tenant not in self._stores:

@@ -394,6 +394,9 @@ class ProgressBar:
             state = f"{done:,} {self._unit}, {done / max(1e-3, time.monotonic() - self._start):,.0f}/s"
             self._bar.update(self._task, completed=done, total=total, state=state)
 
+    def imported(self, at: Any) -> None:
+        self.reached(at.done, at.total, at.unit)
+
     def over(self, items: Iterable[_T]) -> Iterator[_T]:
         for item in items:
             yield item

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -192,7 +192,7 @@ def _checked(name: str, keys: list[str], progress: ProgressBar) -> Report | Chec
     from compaction_store.reporting.envelope import BEGINNINGS
     from compaction_store.reporting.verification import verify_report
 
-    with _stream(name) as stream:
+    with Path(name).open("rb") if name != _STDIN else nullcontext(cast("BufferedReader", sys.stdin.buffer)) as stream:
         if stream.peek(max(map(len, BEGINNINGS))).startswith(BEGINNINGS):
             return verify_report(stream.read(), public_keys=keys)
         if BEGINNING.match(stream.peek(_LONGEST_BEGINNING)):
@@ -203,15 +203,6 @@ def _checked(name: str, keys: list[str], progress: ProgressBar) -> Report | Chec
             except InvalidCheckpoint as error:
                 return error
         return verify_bundle(progress.over(stream), public_keys=keys)
-
-
-@contextmanager
-def _stream(name: str) -> Iterator[BufferedReader]:
-    if name == _STDIN:
-        yield cast("BufferedReader", sys.stdin.buffer)
-        return
-    with Path(name).open("rb") as stream:
-        yield stream
 
 
 def _report(out: Output, name: str, checked: CheckedReport, findings_only: bool) -> int:
@@ -368,10 +359,9 @@ def _has_signed(log: Path, signer: SigningKey) -> bool:
     """Returns whether the last checkpoint of a file is by this signer."""
     from compaction_store.checkpoints import CheckpointLog
 
-    try:
+    with suppress(InvalidCheckpoint, OSError):
         return CheckpointLog(log, signer.key).last() is not None
-    except (InvalidCheckpoint, OSError):
-        return False
+    return False
 
 
 def read_key(file: Path) -> SigningKey:
