@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -44,10 +45,9 @@ class Calls:
 
     async def found(self, method: str, *given: Any, **options: Any) -> Any:
         """Calls a method; returns None if there is no such thread."""
-        try:
+        with suppress(ThreadNotFound):
             return await self(method, *given, **options)
-        except ThreadNotFound:
-            return None
+        return None
 
     async def listed(self, method: str, *given: Any, **options: Any) -> list[Any]:
         """Calls a method that yields values, and returns the values as a list."""
@@ -118,6 +118,11 @@ def as_given(payload: Payload) -> Payload:
     if _ROLE not in payload:
         return payload
     return {name: value for name, value in payload.items() if name != _ROLE} | {"role": payload[_ROLE]}
+
+
+def alike(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Returns how many first items of two sequences are equal."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def remember(cache: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:

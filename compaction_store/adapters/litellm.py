@@ -23,6 +23,7 @@ from uuid import uuid4
 from compaction_store import arguments, errors
 from compaction_store.adapters import litellm_calls
 from compaction_store.adapters.common import Threads, items_of, name, payloads, remember
+from compaction_store.messages.tool_pairs import is_system
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
 from compaction_store.rendering.view import View
@@ -341,7 +342,7 @@ class Sessions:
         sent = [litellm_calls.compared(json.loads(text)) for text in call.sent[1:]]
         while True:
             view: View = yield from self._threads.call("view", thread_id)
-            shown = [each for each in view.elements if not any(litellm_calls.is_system(m) for m in each.messages)]
+            shown = [each for each in view.elements if not any(is_system(m) for m in each.messages)]
             kept = 0
             while kept < len(shown) - 1 and all(
                 not is_erased(each) and litellm_calls.compared(each) in sent for each in shown[-1 - kept].messages
@@ -431,7 +432,7 @@ def _summary(call: litellm_calls.Call, known: OrderedDict[str, Payload]) -> str 
 
 
 def _names(messages: list[Payload]) -> frozenset[str]:
-    found = (name(litellm_calls.compared(each)) for each in messages if not litellm_calls.is_system(each))
+    found = (name(litellm_calls.compared(each)) for each in messages if not is_system(each))
     return frozenset(hashlib.sha256(each.encode(errors="surrogatepass")).hexdigest() for each in found)
 
 

@@ -18,6 +18,7 @@ from compaction_store.errors import InvalidInput
 from compaction_store.messages import encoding
 from compaction_store.messages.answers import field
 from compaction_store.messages.parts import CALL, row_of
+from compaction_store.messages.tool_pairs import is_system
 from compaction_store.models import Payload
 
 _TYPES = {"completion", "acompletion", "anthropic_messages", "responses", "aresponses"}
@@ -26,7 +27,6 @@ _REDACTED = "redacted-by-litellm"
 SUMMARY_PREFIX = "Previous conversation summary: "
 SUMMARY_WANTED = "You must wrap your summary in a <summary></summary> block."
 _SUMMARY = re.compile(r"<summary>(.*?)</summary>", re.IGNORECASE | re.DOTALL)
-_SYSTEM = {"system", "developer"}
 _TEXTS = {"text", "input_text", "output_text"}
 
 
@@ -206,10 +206,6 @@ def _block(block: Any) -> Any:
     if "content" in found:
         found["content"] = _content(found["content"])
     return found
-
-
-def is_system(payload: Payload) -> bool:
-    return payload.get("role") in _SYSTEM
 
 
 def has_compaction(payload: Payload) -> bool:

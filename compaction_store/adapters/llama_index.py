@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from compaction_store import arguments
-from compaction_store.adapters.common import ViewItem, as_given, as_user, batches, items_in
+from compaction_store.adapters.common import ViewItem, alike, as_given, as_user, batches, items_in
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra, ThreadNotFound
 from compaction_store.messages.parts import CALL
 from compaction_store.models import Payload
@@ -127,7 +127,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
             if record.status != "active" or record.reason != _DELETED:
                 return False
             before = [item.payload for item in _items(self._store.view(key, at=record.pos - 1))]
-            if not _common(before, given) and not _common(before[::-1], given[::-1]):
+            if not alike(before, given) and not alike(before[::-1], given[::-1]):
                 return False
             self._store.revoke(key, record.number, view=view, reason="set_messages", actor=self._actor)
             return True
@@ -135,11 +135,11 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
 
     def _change(self, key: str, view: View, items: list[ViewItem], given: list[Payload]) -> None:
         now = [item.payload for item in items]
-        start = _common(now, given)
+        start = alike(now, given)
         if start == len(now):
             self._append(key, given[start:])
             return
-        kept = _common(now[start:][::-1], given[start:][::-1])
+        kept = alike(now[start:][::-1], given[start:][::-1])
         end = len(now) - kept
         new = given[start : len(given) - kept]
         if kept and self._adopt(key, view, items, start, end, new):
@@ -178,13 +178,6 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
 
 def _items(view: View | None) -> list[ViewItem]:
     return [item._replace(payload=_as_given(item.payload)) for item in items_in(view)]
-
-
-def _common(one: Sequence[Payload], other: Sequence[Payload]) -> int:
-    count = 0
-    while count < min(len(one), len(other)) and one[count] == other[count]:
-        count += 1
-    return count
 
 
 def _as_given(payload: Payload) -> Payload:

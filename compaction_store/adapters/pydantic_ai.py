@@ -266,10 +266,9 @@ class StoreConversations(framework.ConversationStore):  # type: ignore[misc]  # 
         raise LookupError(f"no entry {wanted!r}")
 
     async def _messages(self, name: str, last: int | None = None) -> list[Message]:
-        try:
+        with suppress(ThreadNotFound):
             return await self._call.listed("replay", name, last=last)
-        except ThreadNotFound:
-            return []
+        return []
 
     async def view(self, name: str) -> View | None:
         view: View | None = await self._call.found("view", name)

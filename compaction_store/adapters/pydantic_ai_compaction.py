@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compaction_store import arguments
+from compaction_store.adapters.common import alike
 from compaction_store.adapters.pydantic_ai import Shown, StoreConversations, from_payload, shown, to_payload
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra
 from compaction_store.rendering.view import View
@@ -79,12 +80,8 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         return None, []
 
     async def _adopt(self, view: View, present: list[Shown], before: list[Any], after: list[Any]) -> None:
-        start = 0
-        while start < min(len(before), len(after)) and before[start] == after[start]:
-            start += 1
-        kept = 0
-        while kept < min(len(before), len(after)) - start and before[-1 - kept] == after[-1 - kept]:
-            kept += 1
+        start = alike(before, after)
+        kept = alike(before[start:][::-1], after[start:][::-1])
         end = len(before) - kept
         if not start < end <= len(present) or start >= len(after) - kept:
             return

@@ -8,6 +8,7 @@ import platform
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any, NamedTuple
@@ -101,21 +102,17 @@ def installation() -> Iterator[Remark]:
 def _extras() -> dict[str, list[str]]:
     """Returns the extras that the package declares, in the order of their names, with the packages of each."""
     found: dict[str, list[str]] = {}
-    try:
-        declared = requires("compaction-store") or ()
-    except PackageNotFoundError:
-        return {}
-    for requirement in declared:
-        if (parts := _REQUIREMENT.match(requirement)) is not None and parts[2] not in _OF_DEVELOPERS:
-            found.setdefault(parts[2], []).append(parts[1])
+    with suppress(PackageNotFoundError):
+        for requirement in requires("compaction-store") or ():
+            if (parts := _REQUIREMENT.match(requirement)) is not None and parts[2] not in _OF_DEVELOPERS:
+                found.setdefault(parts[2], []).append(parts[1])
     return dict(sorted(found.items()))
 
 
 def _version(package: str) -> str | None:
-    try:
+    with suppress(PackageNotFoundError):
         return version(package)
-    except PackageNotFoundError:
-        return None
+    return None
 
 
 def _look(url: str, platform: str | None, connect_timeout: float) -> Seen:
@@ -172,10 +169,9 @@ def _read(connection: Connection, given: str | None) -> Seen:
 
 def _revision(connection: Connection) -> str | None:
     """Returns the schema's revision, or an empty string if the login may not read it."""
-    try:
+    with suppress(psycopg.errors.InsufficientPrivilege):
         return queries.revision(connection)
-    except psycopg.errors.InsufficientPrivilege:
-        return ""
+    return ""
 
 
 def _server(seen: Seen) -> Iterator[Remark]:

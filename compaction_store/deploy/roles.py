@@ -82,10 +82,9 @@ def _checked(login: object, role: Role) -> str:
 
 
 def _size(login: str) -> int:
-    try:
+    with suppress(UnicodeEncodeError):
         return len(login.encode())
-    except UnicodeEncodeError:
-        return 0
+    return 0
 
 
 def _login(connection: Connection, login: str) -> _Login:

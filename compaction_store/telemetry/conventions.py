@@ -155,12 +155,6 @@ def _sum(usages: Iterable[Mapping[str, Any]], names: Iterable[str]) -> int:
     return sum(value for value in found if isinstance(value, int))
 
 
-def model_error_type(error: Exception) -> str:
-    """Returns the HTTP status of an API's error, or the type of any other exception."""
-    status = getattr(error, "status_code", None)
-    return str(status) if isinstance(status, int) else type(error).__qualname__
-
-
 def request_content(parameters: Mapping[str, Any]) -> Attributes:
     messages = parameters.get("messages") or ()
     if isinstance(text := parameters.get("input"), str):

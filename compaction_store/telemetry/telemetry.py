@@ -206,7 +206,9 @@ class Telemetry:
 
     def _record_answer(self, span: OpenSpan, answer: Any) -> Any:
         if isinstance(answer, Exception):
-            span.fail({"error.type": conventions.model_error_type(answer)})
+            # The HTTP status of an API's error, or the type of any other exception.
+            status = getattr(answer, "status_code", None)
+            span.fail({"error.type": str(status) if isinstance(status, int) else type(answer).__qualname__})
             return answer
         fields: Mapping[str, Any] = answer.to_dict(mode="json", warnings=False)
         attributes = conventions.answer_attributes(fields)

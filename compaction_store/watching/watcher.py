@@ -300,10 +300,9 @@ class Watcher:
             self._report.findings.append(text)
 
     def _load(self) -> dict[str, SessionFile]:
-        try:
+        with suppress(OSError, ValueError, TypeError):
             return {row["path"]: SessionFile(**row) for row in map(json.loads, self._state.read_text().splitlines())}
-        except (OSError, ValueError, TypeError):
-            return {}
+        return {}
 
     def _save(self) -> None:
         self._saved |= {path: f for path, f in (self._scan.gone | self._scan.files).items() if f.source_id}
