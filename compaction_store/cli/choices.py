@@ -162,9 +162,9 @@ def _loaded(name: str, options: dict[str, Any], option: str) -> Any:
         raise misuse(f"cannot load {name}: {error}", option) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 — importing a user's module may raise anything
         *_, (frame, line) = walk_tb(error.__traceback__)
-        place = f"{frame.f_code.co_filename}:{line}"
-        if isinstance(error, SyntaxError):
-            place = f"{error.filename}:{error.lineno}"
-        raise misuse(f"cannot load {name}: {type(error).__name__}, at {place}", option) from None
+        file, at = (
+            (error.filename, error.lineno) if isinstance(error, SyntaxError) else (frame.f_code.co_filename, line)
+        )
+        raise misuse(f"cannot load {name}: {type(error).__name__}, at {file}:{at}", option) from None
     finally:
         sys.path.remove("")

@@ -21,7 +21,7 @@ from compaction_store.audit._sync.threads import course
 from compaction_store.cli import choices, values
 from compaction_store.cli.compact import SUMMARIZER
 from compaction_store.cli.options import ServerOptions
-from compaction_store.cli.output import Column, Output, figures, number
+from compaction_store.cli.output import Output, figures, number
 from compaction_store.models.compactions import status_in_words
 from compaction_store.module_data import ModuleData
 
@@ -143,8 +143,8 @@ class _Tour:
             )
             for record in log
         ]  # fmt: skip
-        seqs = (Column("number", right=True), "kind", Column("seqs", right=True))
-        self.out.grid((*seqs, *figures("before", "after"), "status", "callback", "actor", "written"), rows)
+        sizes = figures("seqs", "before", "after")
+        self.out.grid([*figures("number"), "kind", *sizes, "status", "callback", "actor", "written"], rows)
         last = log[-1]
         span = values.span(last.start_seq, last.end_seq)
         self.out.text(f"   In the view, record {last.number} replaces seqs {span} by:")

@@ -177,7 +177,8 @@ def _export_all(run: _Export, threads: list[str] | None) -> None:
 
 def _export_one(run: _Export, thread: Thread) -> None:
     # The valid characters of the thread's name, then the end that identifies the thread.
-    target = run.to / f"{_readable(thread.thread_id)}{_end_of_name(run, thread)}"
+    end = f"{thread.thread_uid}{_SUFFIX if run.bodies else _WITHHELD}"
+    target = run.to / f"{_readable(thread.thread_id)}{end}"
     # With a log, always write the file: the log may contain a newer checkpoint than the file.
     if run.log is None and _is_up_to_date(target, thread.head):
         run.progress.advance(thread.last_pos)
@@ -200,14 +201,9 @@ def _export_one(run: _Export, thread: Thread) -> None:
     part.replace(target)
     run.written.append(_index_row(target))
     # An erased thread has another name: the file with its former name must not remain.
-    for file in run.to.glob(f"*{_end_of_name(run, thread)}"):
+    for file in run.to.glob(f"*{end}"):
         if file != target:
             file.unlink()
-
-
-def _end_of_name(run: _Export, thread: Thread) -> str:
-    """Returns the end of the file's name, which identifies the thread."""
-    return f"{thread.thread_uid}{_SUFFIX if run.bodies else _WITHHELD}"
 
 
 def _readable(name: str) -> str:

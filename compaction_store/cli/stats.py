@@ -115,11 +115,7 @@ def _show_one(
         )
         for record in applied
     ]  # fmt: skip
-    columns: list[str | Column] = [
-        Column("number", right=True), "kind", Column("seqs", right=True), *figures("before", "after", "share"),
-        "status",
-    ]  # fmt: skip
-    out.grid(columns, rows)
+    out.grid([*figures("number"), "kind", *figures("seqs", "before", "after", "share"), "status"], rows)
     _show_groups(out, _groups(records))
 
 
@@ -250,8 +246,7 @@ def _show_money(out: Output, money: Money) -> None:
             "unknown" if fold.summarizer is None else f"{fold.summarizer:,.4f}",
             RedCell(net) if fold.is_loss else net,
         ))  # fmt: skip
-    heads = figures("calls", "saved", "billed anew", "summarizer", "net")
-    out.grid([Column("number", right=True), "basis", *heads], rows)
+    out.grid([*figures("number"), "basis", *figures("calls", "saved", "billed anew", "summarizer", "net")], rows)
     for basis in BASES:
         found = total([money], basis)
         if found.requests or found.folds:

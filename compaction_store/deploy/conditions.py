@@ -118,8 +118,7 @@ def on_cluster(connection: Connection) -> list[Remark]:
     """Checks, on a Citus cluster, that all nodes are active and that queries send them their tenant."""
     if queries.is_worker(connection):
         return [_say("worker")]
-    placements = queries.fetch(connection, "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL")
-    if not placements[0][0]:
+    if not queries.fetch(connection, _SQL["has_citus"])[0][0]:
         return []
     [(shards,)] = queries.fetch(connection, _SQL["shards"])
     if not shards:
@@ -128,9 +127,6 @@ def on_cluster(connection: Connection) -> list[Remark]:
     found = [_say("distributed", shards=shards, nodes=nodes)]
     if away:
         found.append(_say("nodes_away", away=away))
-    [(tells,)] = queries.fetch(
-        connection, "SELECT pg_catalog.current_setting('citus.propagate_set_commands', true) = 'local'"
-    )
-    if not tells:
+    if not queries.fetch(connection, _SQL["tells"])[0][0]:
         found.append(_say("untold"))
     return found

@@ -159,11 +159,8 @@ def request_content(parameters: Mapping[str, Any]) -> Attributes:
     messages = parameters.get("messages") or ()
     if isinstance(text := parameters.get("input"), str):
         messages = ({"role": "user", "content": text},)
-    attributes: Attributes = {
-        "gen_ai.input.messages": _json(
-            [{"role": one.get("role"), "parts": _parts(one.get("content"))} for one in messages]
-        )
-    }
+    said = [{"role": one.get("role"), "parts": _parts(one.get("content"))} for one in messages]
+    attributes: Attributes = {"gen_ai.input.messages": _json(said)}
     if system := parameters.get("system", parameters.get("instructions")):
         attributes["gen_ai.system_instructions"] = _json(_parts(system))
     return attributes

@@ -34,9 +34,8 @@ class Registry:
         self, name: str, unit: str, description: str, explicit_bucket_boundaries_advisory: Sequence[float]
     ) -> _Instrument:
         name += "_seconds" * (unit == "s")
-        return self._made.setdefault(
-            name, _Instrument(name, "histogram", description, explicit_bucket_boundaries_advisory)
-        )
+        made = _Instrument(name, "histogram", description, explicit_bucket_boundaries_advisory)
+        return self._made.setdefault(name, made)
 
     def text(self, gauges: Iterable[Gauge] = ()) -> str:
         """Returns all metrics, with these gauges."""
