@@ -12,22 +12,18 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from compaction_store.module_data import ModuleData
+
 SCHEMA = "compaction_store"
 REVISION = "0001"
 
 # Views for people who write SQL. The store itself does not read them.
 VIEWS = ("audit_threads", "audit_messages", "audit_compactions", "audit_events")
 _COMMENT = re.compile(r"COMMENT ON (?:TABLE|COLUMN) compaction_store\.(\w+)(?:\.(\w+))? IS\s+'((?:[^']|'')*)';")
-_COLUMN = re.compile(
-    r"^    (?P<name>[a-z_]+) (?P<type>[a-z]+)(?P<array>\[\])?(?P<collate> COLLATE \"C\")?(?P<required> NOT NULL)?"
-    r"(?: DEFAULT (?P<default>[^\n]+?)| GENERATED ALWAYS AS \((?P<computed>.+?)\) STORED)?,?$",
-    re.MULTILINE | re.DOTALL,
-)
+_DATA = ModuleData(__file__)
+_COLUMN = re.compile(_DATA.pattern("column"), re.MULTILINE | re.DOTALL)
 _KEY = re.compile(r"PRIMARY KEY \(([^)]+)\)")
-_INDEX = re.compile(
-    r"CREATE (?P<unique>UNIQUE )?INDEX (?P<name>\w+)\s+ON [\w.]+ \((?P<columns>[^)]+)\)"
-    r"(?:\s+INCLUDE \((?P<include>[^)]+)\))?(?:\s+WHERE (?P<where>[^;]+))?;"
-)
+_INDEX = re.compile(_DATA.pattern("index"))
 _TYPES: dict[str, sa.types.TypeEngine[Any]] = {
     "bigint": sa.BigInteger(), "boolean": sa.Boolean(), "bytea": sa.LargeBinary(), "integer": sa.Integer(),
     "json": postgresql.JSON(), "text": sa.Text(), "timestamp": sa.DateTime(),

@@ -28,6 +28,7 @@ from sqlalchemy.util import await_only
 
 from compaction_store import arguments as checks
 from compaction_store import errors
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres.calling import engines, error_translation
 from compaction_store.postgres.calling.error_translation import InDoubt, Verdict
 from compaction_store.postgres.cluster import Server
@@ -43,10 +44,8 @@ UNKEYED = ""
 _REFUSED_SETTINGS = "unsupported startup parameter"
 _REFUSED_ROLE = re.compile('permission denied to set role (".*")')
 # Texts of refusals that a retry cannot change. A server that speaks another language is retried until the deadline.
-_REFUSED_URL = re.compile(
-    r"(authentication failed|no password supplied|no pg_hba\.conf entry|(role|database) \".*\" does not exist"
-    r"|is not permitted to log in|permission denied for database)"
-)
+_DATA = ModuleData(__file__)
+_REFUSED_URL = re.compile(_DATA.pattern("refused_url"))
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 # In seconds: the minimum time for a call, and the extra time after the deadline to find out an unknown outcome.
@@ -225,10 +224,7 @@ def _refused(where: str, why: str, sqlstate: str | None) -> Verdict:
     if _REFUSED_SETTINGS in why:
         failure = errors.UnsupportedDatabase(f"cannot connect to {where} with settings: {SETTINGS_LOST}")
     elif role := _REFUSED_ROLE.search(why):
-        failure = errors.PermissionDenied(
-            f"this login may not take the role {role[1]}: grant it the role, or omit the role to use the rights of the"
-            " login (on the command line, --as-login)"
-        )
+        failure = errors.PermissionDenied(_DATA.text("refused_role").format(role=role[1]))
     elif _REFUSED_URL.search(why):
         failure = errors.LoginRefused(f"the server at {where} refuses the connection: {why}", sqlstate=sqlstate)
     else:

@@ -130,7 +130,9 @@ class Server:
     def _check(self, connection: Any) -> Work[None]:
         """Checks that a connection leads to this server. Closes it and raises an error if it does not."""
         try:
-            _check_socket(connection.pgconn.socket)
+            with socket.socket(fileno=os.dup(connection.pgconn.socket)) as peer:
+                if peer.family != socket.AF_UNIX:
+                    raise psycopg.OperationalError("the connection must go over the Unix socket of the embedded server")
             yield connection.set_autocommit(True)
             cursor = yield connection.execute(_IDENTIFIER)
             self._check_database((yield cursor.fetchone()))
@@ -150,12 +152,6 @@ class Server:
             raise psycopg.OperationalError(why)
         if row is None or row[0] != self._identifier:
             raise psycopg.OperationalError("the server on the embedded server's socket has another database")
-
-
-def _check_socket(descriptor: int) -> None:
-    with socket.socket(fileno=os.dup(descriptor)) as peer:
-        if peer.family != socket.AF_UNIX:
-            raise psycopg.OperationalError("the connection must go over the Unix socket of the embedded server")
 
 
 def _add_bad_variables(failure: psycopg.Error, bad_variables: set[str]) -> bool:

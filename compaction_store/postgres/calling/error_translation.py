@@ -40,26 +40,10 @@ _NO_CUSTODIAN = "CS024"
 # The role that a login needs for some functions. The others need that of an application.
 _ROLE_OF = {function: name for name, role in ROLES.items() for function in role.functions}
 
-_WORDS = ModuleData(__file__).values["words"]
+_DATA = ModuleData(__file__).values
+_WORDS = _DATA["words"]
 _BY_SQLSTATE: dict[str, type[errors.CompactionStoreError]] = {
-    "CS001": errors.ThreadNotFound,
-    "CS002": errors.IdempotencyConflict,
-    "CS004": errors.SpanConflict,
-    "CS005": errors.PositionNotFound,
-    "CS006": errors.Conflict,
-    "CS007": errors.InvalidInput,
-    "CS012": errors.ThreadErased,
-    "CS014": errors.MessageNotFound,
-    "CS015": errors.UnsupportedDatabase,
-    "CS016": errors.CompactionNotFound,
-    "CS020": errors.ThreadDamaged,
-    "CS021": errors.UnknownEntry,
-    "CS022": errors.ThreadExists,
-    "CS030": errors.TurnLost,
-    "CS031": errors.FeedInterrupted,
-    "CS032": errors.SubjectConflict,
-    "CS018": errors.InvalidThreadId,
-    "CS019": errors.InvalidInput,
+    state: getattr(errors, name) for state, name in _DATA["errors"].items()
 }
 
 
@@ -89,10 +73,7 @@ def judge(error: BaseException, of_thread: str, *, has_nodes: bool) -> Verdict:
         unknown = state not in _TURNED_AWAY
         what = f"the connection was lost{of_thread}"
         if state == _READ_ONLY:
-            what = (
-                f"the server accepts no writes{of_thread}: it is a standby, or read-only;"
-                " add target_session_attrs=read-write to the URL to find the primary"
-            )
+            what = _DATA["read_only"].format(of_thread=of_thread)
         return Verdict(errors.DatabaseUnavailable(what, sqlstate=state), again=True, unknown=unknown)
     if state == CANCELLED or (has_nodes and _is_of_a_node(state)):
         what = "the server did not answer by the deadline" if state == CANCELLED else "a node of the cluster failed"
@@ -168,11 +149,8 @@ def translated(error: BaseException, of_thread: str) -> errors.CompactionStoreEr
         called = re.search(rf"\b({'|'.join(_ROLE_OF)})\b", error.diag.message_primary or "")
         name = _ROLE_OF[called[1]] if called else "application"
         role = f"the role {ROLES[name].group}" if called else "a role, for example"
-        return errors.PermissionDenied(
-            f"{said(state, 'Postgres refused the statement')}: the login needs {role} by `compaction-store grant LOGIN"
-            f" {name}`{of_thread}",
-            sqlstate=state,
-        )
+        needs = f"the login needs {role} by `compaction-store grant LOGIN {name}`{of_thread}"
+        return errors.PermissionDenied(f"{said(state, 'Postgres refused the statement')}: {needs}", sqlstate=state)
     what = said(state, "Postgres refused the statement")
     return errors.DatabaseError(f"{what}{constraint}{of_thread}", sqlstate=state)
 

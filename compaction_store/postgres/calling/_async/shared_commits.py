@@ -55,7 +55,10 @@ class AsyncSharedCommits:
                 if caller.taken:
                     await waiting.uninterrupted(self._append_for_all, left, queue, caller)
                 else:
-                    await self._append_alone(left, queue, caller)
+                    try:
+                        caller.written = await _alone(left, caller.append, is_in_doubt=caller.is_in_doubt)
+                    finally:
+                        queue.leave(caller)
             if caller.written is not None:
                 return caller.written
             queue.enter(caller, AsyncSignal, is_single=True)
@@ -77,12 +80,6 @@ class AsyncSharedCommits:
             return DatabaseUnavailable(f"other appends of this store did not end before the deadline{thread}")
         what = f"the outcome of the write is unknown{thread}: repeat it with the error's key"
         return OutcomeUnknown(what, key=caller.append.key.text)
-
-    async def _append_alone(self, db: AsyncConnections, queue: AppendQueue, caller: Caller) -> None:
-        try:
-            caller.written = await _alone(db, caller.append, is_in_doubt=caller.is_in_doubt)
-        finally:
-            queue.leave(caller)
 
     async def _append_for_all(self, db: AsyncConnections, queue: AppendQueue, leader: Caller) -> None:
         """Appends in one commit for a caller that has a place and for those that it has taken."""
