@@ -25,10 +25,7 @@ NESTED = "SET LOCAL citus.allow_nested_distributed_execution = on"
 # JSON writes a text of only these characters either unchanged or with escapes such as \\u0041.
 _PLAIN = re.compile(r"[\w .:,;@#+-]*", re.ASCII)
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
-_TYPES: dict[Form, str] = {
-    "text": "text", "choice": "text", "choices": "text[]", "number": "int8", "range": "int8", "time": "timestamptz",
-    "uuid": "uuid",
-}  # fmt: skip
+_TYPES: dict[Form, str] = _SQL["types"]
 # The names with a prefix are before the prefix with this ending, because names have at most 255 bytes.
 LAST = "\U0010ffff" * 64
 EXPIRING: str = _SQL["expiring"]

@@ -81,12 +81,7 @@ def checkpointing(connection: Connection, tenant: str | None, patience: float) -
         yield
     except psycopg.errors.InsufficientPrivilege as error:
         fetch(connection, "ROLLBACK")
-        what = (
-            "a checkpoint over all tenants needs a login that may read every table and bypasses the policies: "
-            "ALTER ROLE … BYPASSRLS, or make one for each tenant"
-            if tenant is None
-            else "grant this login compaction_store_auditor"
-        )
+        what = _SQL["all_tenants"] if tenant is None else "grant this login compaction_store_auditor"
         raise PermissionDenied(what, sqlstate=error.sqlstate) from None
     except BaseException:
         fetch(connection, "ROLLBACK")

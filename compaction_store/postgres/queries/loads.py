@@ -55,8 +55,7 @@ def load(
 ) -> load_chunk.Placed:
     """Appends a chunk, or finds it if it was stored before. Does `work` step by step while the server is busy."""
     values = load_chunk.values(*key, chunk, cursor.driver_of(connection).info.encoding)
-    result = cursor.execute_binary(connection, _LOAD, _LOAD_TYPES, values, work())
-    value = result.get_value(0, 0)
+    value = cursor.execute_binary(connection, _LOAD, _LOAD_TYPES, values, work()).get_value(0, 0)
     assert value is not None  # noqa: S101 — the function returns a row, or raises
     _, _, _, first_seq, _, _, size, _, _, replayed, _, _, uid = _PLACED.unpack(value)
     return load_chunk.Placed(first_seq, size, replayed, UUID(bytes=uid))

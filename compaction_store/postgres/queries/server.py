@@ -13,10 +13,7 @@ from compaction_store.postgres.driver.cursor import Connection, fetch
 _SQL = ModuleData(__file__).values
 OLDEST_SERVER = 150000
 WORKER = "this is a worker of a Citus cluster: connect to the coordinator"
-SETTINGS_LOST = (
-    "a pooler does not pass on role and settings. Connect to the server itself, or open the store without them, as a"
-    " login that has only the rights that it needs"
-)
+SETTINGS_LOST: str = _SQL["settings_lost"]
 # The table pg_dist_local_group exists only if Citus is installed.
 IS_WORKER_ASKED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_local_group') IS NOT NULL"
 IS_WORKER = "SELECT coalesce(pg_catalog.max(groupid), 0) <> 0 FROM pg_catalog.pg_dist_local_group"
@@ -48,10 +45,7 @@ def check(connection: Connection, settings: Mapping[str, str] | None = None) -> 
         )
     is_used = is_installed and has_names
     if is_used and not may_log_in:
-        raise UnsupportedDatabase(
-            f"the role must be a login, but {role} may not log in, and Citus connects to the nodes as this role:"
-            " open the store without role=, as a login that has this role (on the command line: --as-login)"
-        )
+        raise UnsupportedDatabase(_SQL["no_login"].format(role=role))
     if is_used and client != "UTF8":
         # With another encoding, Citus would convert texts twice.
         raise UnsupportedDatabase(f"the client_encoding of a connection to a cluster must be UTF8, not {client}")
@@ -66,10 +60,7 @@ def refuse_encoding(encoding: str) -> None:
 def refuse_newer(found: str | None) -> None:
     """Raises an error if a later release has migrated the database."""
     if found is not None and found > tables.REVISION:
-        raise SchemaOutOfDate(
-            f"the database is at revision {found}, which was written by a newer version of this package: upgrade the"
-            f" package, because this version needs revision {tables.REVISION}"
-        )
+        raise SchemaOutOfDate(_SQL["newer"].format(found=found, needed=tables.REVISION))
 
 
 def refuse_lost_settings(connection: Connection, settings: Mapping[str, str]) -> None:

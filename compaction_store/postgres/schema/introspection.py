@@ -22,10 +22,7 @@ from compaction_store.postgres.schema.role_members import Member
 
 _SQL = ModuleData(__file__).values
 _FOLDER = Path(__file__).parent / "facts"
-_QUERIES = (
-    "tables", "columns", "views", "constraints", "indexes", "triggers", "policies", "rules_and_children", "functions",
-    "grants", "strays",
-)  # fmt: skip
+_QUERIES: list[str] = _SQL["queries"]
 
 
 class ClusterFacts(NamedTuple):
@@ -63,8 +60,7 @@ def read(connection: Connection) -> Facts:
         roles: dict[str, str] = dict(facts(connection, "roles"))
         members = role_members.read(connection)
         notes = [note for (note,) in facts(connection, "notes")]
-        cluster = _cluster(connection)
-        return Facts(found, roles, members, notes, cluster, dict(facts(connection, "partitions")))
+        return Facts(found, roles, members, notes, _cluster(connection), dict(facts(connection, "partitions")))
 
 
 def facts(connection: Connection, name: str) -> list[tuple[Any, ...]]:

@@ -44,8 +44,7 @@ class ClusterLayout(Layout):
         others = _joined("citus") if folder == "functions" else ""
         # A unique index must contain the distribution column. `distribute` makes this one again.
         index = "INDEX threads_tenant_thread_id_idx"
-        found = super().sql(folder).replace(f"UNIQUE {index}", index)
-        return found + others + _joined(f"citus/{folder}")
+        return super().sql(folder).replace(f"UNIQUE {index}", index) + others + _joined(f"citus/{folder}")
 
     def view(self, name: str) -> str:
         other = _folder("citus/views") / f"{name}.sql"
