@@ -82,16 +82,13 @@ def bounds(value: object, what: str) -> None:
 _BOUNDS = re.compile(r"(\d{0,15})(\.\.)?(\d{0,15})", re.ASCII)
 _AGE = re.compile(r"(\d{1,6})([mhdwy])", re.ASCII)
 # A year is never shorter than a calendar year.
-_UNITS = {
-    "m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1),
-    "y": timedelta(days=366),
-}  # fmt: skip
+_MINUTES = {"m": 1, "h": 60, "d": 24 * 60, "w": 7 * 24 * 60, "y": 366 * 24 * 60}
 
 
 def written_age(text: str) -> timedelta | None:
     """Reads an age such as `30m`, `24h`, `7d`, `2w` or `6y`. Returns None for any other text."""
     found = _AGE.fullmatch(text)
-    return None if found is None else int(found[1]) * _UNITS[found[2]]
+    return None if found is None else timedelta(minutes=int(found[1]) * _MINUTES[found[2]])
 
 
 def written_time(text: str) -> datetime:

@@ -153,10 +153,7 @@ def _refuse_without_superuser(connection: sa.Connection) -> None:
     """Raises an error if Citus must create roles on other nodes and the login is not a superuser."""
     has_citus = connection.scalar(sa.text("SELECT to_regclass('pg_catalog.pg_dist_node') IS NOT NULL"))
     if has_citus and connection.scalar(sa.text(_SQL["is_refused"])):
-        raise errors.PermissionDenied(
-            "on a Citus cluster, the login must be a superuser that can log in on every node:"
-            " run compaction-store migrate with the URL of such a login"
-        )
+        raise errors.PermissionDenied(_SQL["no_superuser"])
 
 
 def _make_version_table(connection: sa.Connection) -> None:

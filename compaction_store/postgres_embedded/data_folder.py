@@ -23,9 +23,11 @@ from typing import Any
 
 from compaction_store.errors import DatabaseUnavailable, NotConfigured, UnsupportedDatabase
 from compaction_store.files import sync_folder
+from compaction_store.module_data import ModuleData
 from compaction_store.postgres_embedded import postmaster
 
 ACCOUNT = "compaction-store"
+_TEXTS: dict[str, str] = ModuleData(__file__).values
 # How a program names its working directory on Linux.
 _WORKING_DIRECTORY = "/proc/self/cwd"
 _INCOMPLETE = "making"
@@ -79,12 +81,8 @@ def check_version(folder: DataFolder) -> None:
         with suppress(FileNotFoundError, NotADirectoryError):
             found = (data / "PG_VERSION").read_text(encoding="utf-8", errors="replace").strip()[:20]
             if found != str(needed):
-                raise UnsupportedDatabase(
-                    f"{data} was made by Postgres {found or 'of an unknown version'}, and only that version can open "
-                    f"it, but this installation has Postgres {needed}: with the former version installed, write the "
-                    "store to a file with `compaction-store export`, move the folder away, and read the file with "
-                    "`compaction-store import`"
-                )
+                found = found or "of an unknown version"
+                raise UnsupportedDatabase(_TEXTS["other_version"].format(data=data, found=found, needed=needed))
             if data == folder.path:
                 raise UnsupportedDatabase(f"{data} is the Postgres data folder of another program")
 
@@ -133,10 +131,7 @@ def account_for(data: Path) -> pwd.struct_passwd | None:
         return pwd.getpwnam(ACCOUNT)
     with suppress(OSError, KeyError):
         return _create_account()
-    raise NotConfigured(
-        f"Postgres cannot run as root, and the account {ACCOUNT} for it could not be created: "
-        "create this account, run as another user, or give the URL of a database"
-    )
+    raise NotConfigured(_TEXTS["no_account"].format(account=ACCOUNT))
 
 
 def _create_account() -> pwd.struct_passwd:

@@ -294,8 +294,7 @@ def _destroy(path: Path) -> None:
     """Overwrites a file and removes it. What the disk itself keeps of it is wrapped by the master key."""
     with suppress(FileNotFoundError):
         with path.open("r+b") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.write(os.urandom(size))
+            file.write(os.urandom(os.fstat(file.fileno()).st_size))
             file.flush()
             os.fsync(file.fileno())
         path.unlink()

@@ -331,11 +331,9 @@ class Load:
     def _take(self, given: Observed) -> None:
         """Adds a compaction that was given between two messages."""
         try:
-            self._log.add(given, self._read)
+            return self._log.add(given, self._read)
         except InvalidInput as refusal:
             refused = type(refusal)(f"after message {self._read:,} of the load: {refusal}{self._of_thread}")
-        else:
-            return
         raise refused
 
     def _checked(self, message: Any) -> tuple[encoding.Encoded, bytes | None, int | None]:

@@ -334,8 +334,7 @@ class AsyncAudit:
         in that order, so the same seed draws the same records again. If more than `among` records match, the sample is
         drawn from the oldest `among` of them.
         """
-        known = SampleFilters.__annotations__
-        wanted = CompactionFilter(filters=pages.checked_filters(filters, known))
+        wanted = CompactionFilter(filters=pages.checked_filters(filters, SampleFilters.__annotations__))
         arguments.number(seed, "seed", least=0)
         arguments.number(count, "count", least=1)
         arguments.number(among, "among", least=1)

@@ -256,8 +256,7 @@ class AsyncReader:
         if isinstance(at, datetime):
             arguments.moment(at, "at")
             # Use thread_uid for the next calls: the name may go to another thread between two calls.
-            found = typed_rows.thread(await self._db.call(queries.thread, key))
-            key = key._replace(uid=found.thread_uid)
+            key = key._replace(uid=typed_rows.thread(await self._db.call(queries.thread, key)).thread_uid)
             at = int(await self._db.call(queries.pos_at, key, at))
             if at == 0:
                 raise PositionNotFound(f"the thread has no entry up to that time{arguments.about(thread_id)}")

@@ -161,8 +161,7 @@ class AsyncStore(AsyncReader):
         An event of the thread names the fields that were set or removed. The names stay if the thread is erased.
         """
         thread, actor = self._scope.writable_key(thread_id), self._scope.chosen_actor(actor)
-        text = encoding.encode_metadata(metadata)
-        await self._db.call(queries.set_metadata, thread, text, actor, key=call.UNKEYED)
+        await self._db.call(queries.set_metadata, thread, encoding.encode_metadata(metadata), actor, key=call.UNKEYED)
 
     async def fork(
         self,

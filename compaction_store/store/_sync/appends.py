@@ -84,8 +84,7 @@ def append(
             raise
         # The thread was erased, or a backup from before its creation was restored. The name may now belong to a new
         # thread.
-        by_name = new._replace(thread=thread)
-        written = _write(db.with_time_left_since(start), shared_commits, by_name, seen)
+        written = _write(db.with_time_left_since(start), shared_commits, new._replace(thread=thread), seen)
     if written.replayed:
         # Read the stored messages, because their tokens and metas are those of the first call.
         found = thread._replace(uid=written.thread_uid)

@@ -162,8 +162,7 @@ class Store(Reader):
         An event of the thread names the fields that were set or removed. The names stay if the thread is erased.
         """
         thread, actor = self._scope.writable_key(thread_id), self._scope.chosen_actor(actor)
-        text = encoding.encode_metadata(metadata)
-        self._db.call(queries.set_metadata, thread, text, actor, key=call.UNKEYED)
+        self._db.call(queries.set_metadata, thread, encoding.encode_metadata(metadata), actor, key=call.UNKEYED)
 
     def fork(
         self,

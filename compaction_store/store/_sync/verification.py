@@ -182,8 +182,7 @@ def _compared(
     known = checkpoints.find(head.thread_uid) if known is None else known
     report = _walk(call, thread._replace(uid=head.thread_uid), head, since, known)
     if thread.thread_id == arguments.LOG and call.level != "structure":
-        of_runs = retention.findings(call.db, call.tenant)
-        report = replace(report, findings=(*report.findings, *of_runs))
+        report = replace(report, findings=(*report.findings, *retention.findings(call.db, call.tenant)))
     return replace(checkpoints.annotate(report, known), thread_uid=head.thread_uid)
 
 
