@@ -179,8 +179,7 @@ def completeness(log: CheckpointLog, tenant: str, read: Callable[[], Collection[
         if checkpoints.newest is None:
             return Completeness(0, (), findings)
         with log.heads(checkpoints.newest) as heads:
-            wanted = tenant_hash(tenant)
-            signed = [head for head in heads if head.tenant == wanted]
+            signed = [head for head in heads if head.tenant == tenant_hash(tenant)]
         gone = tuple((head.thread_uid, head.pos) for head in signed if head.thread_uid not in stored)
         return Completeness(len(signed), gone, findings)
     finally:

@@ -24,12 +24,9 @@ from compaction_store.checkpoints.keys import Signer, key_hash, public_key, veri
 from compaction_store.checkpoints.tree import Tree, leads, leaf
 from compaction_store.errors import InvalidCheckpoint
 from compaction_store.jsonable import AsDict
+from compaction_store.module_data import ModuleData
 
-_NOTE = re.compile(
-    r"(?P<origin>[!-~]{1,1000})\n(?P<size>0|[1-9][0-9]{0,15})\n(?P<root>[A-Za-z0-9+/]{43}=)\n"
-    r"time (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)\nheads (?P<heads>[0-9a-f]{64})\n"
-    r"previous (?P<previous>none|[0-9a-f]{64})\n"
-)
+_NOTE = re.compile(ModuleData(__file__).pattern("note"))
 _SIGNATURE = re.compile(r"— ([!-*,-~]{1,100}) ([A-Za-z0-9+/]+={0,2})\n")
 
 

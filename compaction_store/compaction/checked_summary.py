@@ -86,8 +86,7 @@ def checked(
     document["outcomes"] = [*known.get("outcomes", []), *document["outcomes"]]
     summary = replace(summary, checks={**known, **document})
     if failed:
-        text = "; ".join(map(_failure, failed))
-        error = ChecksFailed(text, start_seq=request.start_seq, end_seq=request.end_seq)
+        error = ChecksFailed("; ".join(map(_failure, failed)), start_seq=request.start_seq, end_seq=request.end_seq)
         error.attempted = without_text(summary)
         raise error
     return summary

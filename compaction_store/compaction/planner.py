@@ -27,21 +27,14 @@ from compaction_store.messages import stand_ins, tool_pairs
 from compaction_store.messages.encoding import encode
 from compaction_store.models import Attempt, Measured, Payload, Span, Summary
 from compaction_store.models.vocabulary import Kind
+from compaction_store.module_data import ModuleData
 from compaction_store.rendering.view import View
 from compaction_store.tokens import Counter
 from compaction_store.waiting import Call, Work, begin, drive, drive_async, is_async, is_on_event_loop
 
 _NO_SYSTEM = "a replacement must not have a system message, unless it shortens system messages"
-_PAIRS: dict[str, tuple[type[errors.Rejected], str]] = {
-    "split_pair": (
-        errors.SplitPair,
-        "the span separates a tool call from its result, or reasoning from what it led to",
-    ),
-    "pending_call": (
-        errors.PendingCall,
-        "a tool call in the span still waits for its result, or reasoning for what follows",
-    ),
-}
+_TEXTS: dict[str, str] = ModuleData(__file__).values
+_PAIRS = {"split_pair": errors.SplitPair, "pending_call": errors.PendingCall}
 
 
 class _Asked(NamedTuple):
@@ -135,10 +128,7 @@ class Planner:
     def finish(self) -> None:
         """Checks a callback that has ended. Raises InvalidCallback if it did not await every summary."""
         if self._open:
-            raise errors.InvalidCallback(
-                f"{self.plan.callback} must await ctx.compact(…): an async callback must await every summarizer, "
-                "and a synchronous callback must not use an async summarizer"
-            )
+            raise errors.InvalidCallback(_TEXTS["must_await"].format(callback=self.plan.callback))
 
     def void(self, mark: Mark, error: Exception) -> None:
         """Withdraws everything that was planned since the mark, and records the error. Other attempts are kept."""
@@ -218,7 +208,7 @@ class Planner:
         self, low: int, high: int, kind: Kind, allow: Collection[str]
     ) -> tuple[type[errors.Rejected], str] | None:
         if kind != "truncation" and (problem := self.links.problem(low, high)) is not None:
-            return _PAIRS[problem]
+            return _PAIRS[problem], _TEXTS[problem]
         inside = (m for element in self.plan.base[low : high + 1] for m in element.messages)
         if "system" not in allow and any(m is not None and tool_pairs.is_system(m) for m in inside):
             return errors.SystemInside, "a system message is inside the span"
@@ -372,7 +362,8 @@ class Planner:
             return summary, replacement
         shorter = summary_room.cut(summary, ask.span, ask.role, most, self.counter, standing) if ask.cut else None
         if shorter is None:
-            text = summary_room.too_large(takes, before, most)
+            text = f"the summary has {takes} tokens, and its span has {before}"
+            text = text if takes >= before else f"{text}; the summary must have at most {most}"
             self.plan.reject(ask, "summary", errors.NotSmaller, text, summary, call)
         return shorter
 

@@ -48,8 +48,7 @@ def revocation(number: int, body: Payload, *, actor: str | None, trigger: str = 
 
 def stated(*, reason: str | None, authority: Payload | None) -> Payload:
     """Returns a body with the caller's reason and authority, without empty fields."""
-    body = {"reason": reason, "authority": authority}
-    return {name: part for name, part in body.items() if part is not None}
+    return {name: part for name, part in {"reason": reason, "authority": authority}.items() if part is not None}
 
 
 def _body(attempt: Attempt) -> Payload:

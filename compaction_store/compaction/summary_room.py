@@ -54,12 +54,6 @@ def least_saving(saving: float, before: int) -> int:
     return saving if isinstance(saving, int) else int(saving * before)
 
 
-def too_large(takes: int, before: int, most: int) -> str:
-    """Returns the reason, with figures, why a summary is too large."""
-    text = f"the summary has {takes} tokens, and its span has {before}"
-    return text if takes >= before else f"{text}; the summary must have at most {most}"
-
-
 def cut(
     summary: Summary, span: tuple[int, int], role: Role, most: int, counter: Counter, standing: Orders = frozenset()
 ) -> tuple[Summary, tuple[Payload, ...]] | None:

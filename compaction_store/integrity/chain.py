@@ -16,6 +16,8 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+from compaction_store.module_data import ModuleData
+
 VERSION = 1
 SALT_BYTES = 16
 # UUIDs of this version begin with a time.
@@ -35,14 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 # The columns in the header of each kind of entry, in order. A message's header also has the commitment to its meta.
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "message": ("role", "tokens", "counter", "key", "call_size", "receipt", "actor", "login"),
-    "compaction": (
-        "kind", "outcome", "start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "source_before",
-        "source_end", "inputs", "run_id", "callback", "trigger", "actor", "login", "model", "counter", "revokes",
-    ),
-    "event": ("kind", "critical", "actor", "login"),
-}  # fmt: skip
+COLUMNS: dict[str, tuple[str, ...]] = {kind: tuple(names) for kind, names in ModuleData(__file__).values.items()}
 
 
 def born_at(thread_uid: UUID) -> int | None:

@@ -12,14 +12,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
+from compaction_store.module_data import ModuleData
+
 # The beginning of the bodies of origin and fork events. The SQL functions match the same text.
-_ORIGIN, _FORK = (
-    re.compile(
-        rf'\{{"{other}":"([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})","pos":([0-9]{{1,18}}),"seq":([0-9]{{1,18}}),'
-        rf'"{entry}":"([0-9a-f]{{64}})"[,}}]'
-    )
-    for other, entry in (("parent", "entry"), ("child", "head"))
-)
+_DATA = ModuleData(__file__)
+_ORIGIN, _FORK = re.compile(_DATA.pattern("origin")), re.compile(_DATA.pattern("fork"))
 
 
 class OriginSource(NamedTuple):
