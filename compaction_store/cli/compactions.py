@@ -61,7 +61,7 @@ def compactions(
             for record in its.compactions(thread, newest_first=newest_first, **filters.given)
         )
         found = progress.over(islice(log, limit))
-        failures = "applied" not in filters.given.get("outcome", ["applied"])
+        failures = set(filters.given.get("outcome", ["applied"])) <= {"failed", "rejected"}
         none = f"no records found in {call.where}"
         if out.as_json:
             call.rows(out, [], ((name, values.compaction(record, text=text), []) for name, record in found), none)

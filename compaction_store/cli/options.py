@@ -79,7 +79,13 @@ def _option(row: Filter) -> Any:
     more: dict[str, Any] = {"min": 1} if row.form == "number" else {}
     if (parse := parsers.get(row.form)) is not None:
         more["parser"] = lambda text: parse(text, row.flag)
+    elif row.form == "choices":
+        more["parser"] = lambda text: text if text in row.choices else _refuse_choice(text, row)
     return Annotated[kind | None, option(f"{row.flag} {metavar or ''}".strip(), help_text, **more)]
+
+
+def _refuse_choice(text: str, row: Filter) -> NoReturn:
+    raise misuse(f"must be one of {', '.join(row.choices)}, not {text!r}", row.flag)
 
 
 class PrintOptions(Bundle):
