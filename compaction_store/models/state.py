@@ -65,9 +65,7 @@ class StateLine(AsDict):
     def parse(cls, line: str) -> Self:
         """Reads a line of a state's text, with or without the mark of a list."""
         text = line.removeprefix("- ")
-        found = _SEQS.search(text)
-        seqs = None if found is None else _listed(found[1])
-        if found is not None and seqs is not None:
+        if (found := _SEQS.search(text)) is not None and (seqs := _listed(found[1])) is not None:
             return cls(text[: found.start()], seqs)
         noted = _NOTED.match(text)
         if noted is not None and line[:2] != "- ":
@@ -138,10 +136,15 @@ def without_carried(text: str) -> str:
     return text.partition(f"\n{CARRIED}\n")[0]
 
 
+def rows_of(numbers: Iterable[int]) -> Iterator[list[int]]:
+    """Yields sorted numbers in lists without gaps."""
+    for _, run in groupby(enumerate(numbers), lambda one: one[1] - one[0]):
+        yield [number for _, number in run]
+
+
 def _ranges(seqs: Iterable[int]) -> Iterator[str]:
     """Yields sorted seqs as texts, with `14-16` for three or more in a row."""
-    for _, run in groupby(enumerate(seqs), lambda one: one[1] - one[0]):
-        row = [seq for _, seq in run]
+    for row in rows_of(seqs):
         yield from [f"{row[0]}-{row[-1]}"] if len(row) > 2 else map(str, row)  # noqa: PLR2004
 
 

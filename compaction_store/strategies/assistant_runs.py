@@ -64,7 +64,10 @@ class AssistantRuns(base.Summarizing):
     ) -> Iterator[Span]:
         """Yields the runs, of which the last `tail` elements are no part."""
         outline = Outline(elements, pins=self.pins, tail=self.retain if tail is None else tail, links=links)
-        return _runs(outline, self.min_length, tool_results=self.tool_results)
+        for low, high in _maximal(outline, _WITH_RESULTS if self.tool_results else _MADE_BY_ASSISTANT):
+            for start, end in _whole(outline, low, high):
+                if sum(len(element.messages) for element in elements[start : end + 1]) >= self.min_length:
+                    yield Span(elements[start].seq, elements[end].end_seq)
 
     def _worth_asking(self, ctx: CompactionContext, elements: Sequence[Element], asks: list[Ask]) -> list[Ask]:
         """Returns the `Ask`s whose span a summary could shorten enough."""
@@ -95,14 +98,6 @@ def _tokens(elements: Sequence[Element], asks: Iterable[Ask]) -> Iterator[int]:
             total += elements[place].tokens if elements[place].seq >= ask.start_seq else 0
             place += 1
         yield total
-
-
-def _runs(outline: Outline, min_length: int, *, tool_results: bool) -> Iterator[Span]:
-    elements = outline.elements
-    for low, high in _maximal(outline, _WITH_RESULTS if tool_results else _MADE_BY_ASSISTANT):
-        for start, end in _whole(outline, low, high):
-            if sum(len(element.messages) for element in elements[start : end + 1]) >= min_length:
-                yield Span(elements[start].seq, elements[end].end_seq)
 
 
 def _maximal(outline: Outline, wanted: frozenset[str]) -> Iterator[tuple[int, int]]:

@@ -134,7 +134,9 @@ class Carrier:
 
         budget = request.budget
         lines = _lines_of(self.carry, request, None if budget is None else budget // _SHARE)
-        plain = replace(request, elements=tuple(map(_without_lines, request.elements)))
+        # The lines of earlier summaries are read apart from them.
+        bare = (e._replace(messages=tuple(_plain(e))) if e.is_summary else e for e in request.elements)
+        plain = replace(request, elements=tuple(bare))
         if budget is not None and lines:
             plain = replace(plain, budget=max(1, budget - request.count(f"\n{living.block(lines)}")))
         if plain.repair is not None:
@@ -160,11 +162,6 @@ def _joined(text: str, lines: Sequence[Line]) -> str:
     from compaction_store.probes import living  # noqa: PLC0415
 
     return "\n".join([text.rstrip(), living.block(lines)]) if lines else text
-
-
-def _without_lines(element: Element) -> Element:
-    """Returns an earlier summary without its lines, which are read apart from it."""
-    return element._replace(messages=tuple(_plain(element))) if element.is_summary else element
 
 
 def _plain(element: Element) -> Iterator[Any]:

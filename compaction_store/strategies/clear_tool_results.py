@@ -20,6 +20,7 @@ from compaction_store.messages import stand_ins
 from compaction_store.messages.parts import PartType, Path, body_of, walk
 from compaction_store.models import Element, Payload
 from compaction_store.models.messages import is_erased
+from compaction_store.models.state import rows_of
 from compaction_store.strategies import base
 from compaction_store.strategies.contents import Content, compact, contents_of, exchanged
 from compaction_store.strategies.outline import Layout, elements_of, unread
@@ -107,18 +108,9 @@ class ClearToolResults(base.Pinnable):
                 call = found.call if self.inputs else None
                 if call is not None and call.element not in kept:
                     calls[call.element].append(call)
-        run: list[int] = []
-        forms: dict[int, tuple[Payload, ...]] = {}
-        for index in sorted(chosen_.keys() | calls.keys()):
-            new = _cleared(elements[index], chosen_[index], calls[index], counter)
-            if new is None:
-                continue
-            if run and index != run[-1] + 1:
-                yield _change(elements, run, forms)
-                run = []
-            run.append(index)
-            forms[index] = new
-        if run:
+        new = {i: _cleared(elements[i], chosen_[i], calls[i], counter) for i in sorted(chosen_.keys() | calls.keys())}
+        forms = {index: messages for index, messages in new.items() if messages is not None}
+        for run in rows_of(forms):
             yield _change(elements, run, forms)
 
 

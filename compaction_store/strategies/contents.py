@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from compaction_store.messages.parts import PartType, row_of
@@ -69,11 +70,9 @@ def _fields(holder: Payload, exchange: Exchange, how: dict[str, Callable[[Any, E
 
 def _value(value: Any, exchange: Exchange) -> Any:
     """Exchanges a text, a block, or a list of blocks."""
-    if isinstance(value, str):
-        return exchange(Content("text", value)) if value else value
     if isinstance(value, dict):
         return _block(value, exchange)
-    return _each(value, exchange, _block_in_list) if isinstance(value, list) else value
+    return _each(value, exchange, _block_in_list) if isinstance(value, list) else _text(value, exchange)
 
 
 def _each(value: Any, exchange: Exchange, change: Callable[[Any, Exchange], Any]) -> Any:
@@ -117,8 +116,11 @@ def _how(kind: PartType, field: str) -> Callable[[Any, Exchange], Any]:
     return _outputs if field == "outputs" else _value
 
 
-def _text(value: Any, exchange: Exchange) -> Any:
-    return exchange(Content("text", value)) if isinstance(value, str) and value else value
+def _text(value: Any, exchange: Exchange, kind: ContentKind = "text") -> Any:
+    return exchange(Content(kind, value)) if isinstance(value, str) and value else value
+
+
+_arguments = partial(_text, kind="arguments")
 
 
 def _media(block: Payload, exchange: Exchange) -> Payload:
@@ -129,16 +131,15 @@ def _media(block: Payload, exchange: Exchange) -> Payload:
     return block
 
 
-def _outputs(value: Any, exchange: Exchange) -> Any:
-    return _each(value, exchange, _output)
-
-
 def _output(block: Payload, exchange: Exchange) -> Payload:
     """Exchanges an output of code. Replaces an image with logs, because the API allows only logs and images here."""
     if block.get("type") != "image":
         return _block(block, exchange)
     new = exchange(Content("media", block))
     return {"type": "logs", "logs": new} if isinstance(new, str) else block
+
+
+_outputs = partial(_each, change=_output)
 
 
 def _document(block: Payload, exchange: Exchange) -> Payload:
@@ -158,15 +159,8 @@ def _input(value: Any, exchange: Exchange) -> Any:
     return _text(value, exchange)
 
 
-def _arguments(value: Any, exchange: Exchange) -> Any:
-    return exchange(Content("arguments", value)) if isinstance(value, str) and value else value
-
-
 def _calls(value: Any, exchange: Exchange) -> Any:
-    def call(one: Payload, exchange: Exchange) -> Payload:
-        return _fields(one, exchange, {"function": _function, "custom": _function})
-
-    return _each(value, exchange, call)
+    return _each(value, exchange, partial(_fields, how={"function": _function, "custom": _function}))
 
 
 def _function(value: Any, exchange: Exchange) -> Any:

@@ -10,6 +10,7 @@ takes linear time.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate
 from operator import add, sub
 from typing import Any, NamedTuple
@@ -94,13 +95,11 @@ class _Stretches:
             self._spoken = False
         last = self._listed[-1]
         self._spoken = self._spoken or any(self._spoken_at[low : high + 1])
-        end = high if self._spoken and self._may_end(high) else last.end
+        after = high + 1
+        may_end = not self._before_reply or after == len(self._replies) or self._replies[after]
+        end = high if self._spoken and may_end else last.end
         self._listed[-1] = _Stretch(last.low, end, high)
         self.size += self._listed[-1].size - last.size
-
-    def _may_end(self, high: Index) -> bool:
-        after = high + 1
-        return not self._before_reply or after == len(self._replies) or self._replies[after]
 
     def folds(self) -> list[Fold]:
         return [Fold(piece.low, piece.end) for piece in self._listed if piece.end is not None]
@@ -119,28 +118,23 @@ class _Stretches:
             self._spoken = False
 
 
+@dataclass(eq=False, repr=False)
 class Scan:
     """A scan. Predicates get windows of `items`. With `whole_at_end`, the last check always counts the whole window."""
 
-    def __init__(
-        self,
-        outline: Outline,
-        items: Sequence[Any],
-        threshold: Threshold,
-        limit: int | None,
-        *,
-        keep_first: bool,
-        before_reply: bool,
-        whole_at_end: bool = False,
-    ) -> None:
-        self._outline = outline
-        self._items = items
-        self._threshold = threshold
-        self._limit = limit
-        self._whole_at_end = whole_at_end
-        self._sizes = _Sizes(outline)
-        self._pieces = _Stretches(outline, before_reply=before_reply)
-        self._first = _first_foldable(outline, keep_first=keep_first)
+    _outline: Outline
+    _items: Sequence[Any]
+    _threshold: Threshold
+    _limit: int | None
+    _: KW_ONLY
+    keep_first: bool
+    before_reply: bool
+    whole_at_end: bool = False
+
+    def __post_init__(self) -> None:
+        self._sizes = _Sizes(self._outline)
+        self._pieces = _Stretches(self._outline, before_reply=self.before_reply)
+        self._first = _first_foldable(self._outline, keep_first=self.keep_first)
         self._shown: list[Any] = []
         # The size by which the summaries have shrunk the window.
         self._saved = _Sums(0, 0, 0)
@@ -177,7 +171,7 @@ class Scan:
         if self._base_reaches is None:
             self._base_reaches = self._reaches(0, base, self._base_total, ends_with_user=False)
         total = self._total(index)
-        apart = self._base_reaches and not (at_end and self._whole_at_end)
+        apart = self._base_reaches and not (at_end and self.whole_at_end)
         start, sums = (base, total.less(self._base_total)) if apart else (0, total)
         return self._reaches(start, len(self._shown), sums, ends_with_user=self._sizes.users[index])
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter as Sums
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from itertools import chain
+from itertools import chain, product
 from typing import NamedTuple
 
 from compaction_store.arguments import name_of, number
@@ -123,12 +123,11 @@ class Rungs:
                 return Choice(without_old, withdrawn=False)
         tried: list[Choice] = []
         goals = [goal.hard, goal.hard._replace(unread=frozenset())] if goal.unread else [goal.hard]
-        for means in (Means.REMOVALS, Means.SYSTEMS):
-            for one in goals:
-                for choice in self._forms(layout, before, one, means):
-                    if choice.draft.left <= goal.most:
-                        return choice
-                    tried.append(choice)
+        for means, one in product((Means.REMOVALS, Means.SYSTEMS), goals):
+            for choice in self._forms(layout, before, one, means):
+                if choice.draft.left <= goal.most:
+                    return choice
+                tried.append(choice)
         return min(tried, key=lambda choice: choice.draft.left)
 
     def _forms(self, layout: Layout, before: Sequence[Element] | None, goal: Goal, means: Means) -> Iterator[Choice]:
@@ -191,13 +190,10 @@ class Rungs:
         # No room is small enough. With summaries, the view comes nearest to the limit.
         return _shared(goal.limit // _SHARES[0], spans, sizes, self._least())
 
-    def _stages(self, goal: Goal) -> Iterator[tuple[Goal, Means]]:
-        """Yields what the summaries should save the view from, in order: a smaller summary is better than a removal."""
-        if goal.is_soft:
-            yield goal, Means.CUTS
-            yield goal.hard, Means.CUTS
-        yield goal.hard, Means.REMOVALS
-        yield goal.hard, Means.SYSTEMS
+    def _stages(self, goal: Goal) -> list[tuple[Goal, Means]]:
+        """Returns what summaries should save the view from, in order: a smaller summary is better than a removal."""
+        cuts = [(goal, Means.CUTS), (goal.hard, Means.CUTS)] if goal.is_soft else []
+        return [*cuts, (goal.hard, Means.REMOVALS), (goal.hard, Means.SYSTEMS)]
 
     def _least(self) -> int:
         return summary_room.frame_tokens(self.counter, (1, 1)) - summary_room.FRAMES_DIFFER_BY + summary_room.LEAST_TEXT
@@ -288,15 +284,10 @@ class Ladder(base.Summarizing):
 
     def steps(self, ctx: CompactionContext) -> Steps:
         limit = self.limit(ctx.budget)
-        if self._is_low_enough(ctx, limit):
-            return
-        yield from self.steps_to(ctx, limit)
-
-    def _is_low_enough(self, ctx: CompactionContext, limit: int) -> bool:
-        """Returns whether earlier callbacks saved so much that further changes are not worth a record."""
-        if ctx.budget is None or self.target_tokens is not None or not planner_of(ctx).applied:
-            return False
-        return ctx.total_tokens <= (limit + ctx.budget.trigger_tokens) // 2
+        is_low = ctx.budget is not None and ctx.total_tokens <= (limit + ctx.budget.trigger_tokens) // 2
+        # If earlier callbacks saved so much, further changes are not worth a record.
+        if not (is_low and self.target_tokens is None and planner_of(ctx).applied):
+            yield from self.steps_to(ctx, limit)
 
     def steps_to(self, ctx: CompactionContext, limit: int) -> Steps:
         """Yields the steps that shorten the view to `limit` tokens."""
@@ -413,18 +404,17 @@ class InParts:
         return begin(self._work(elements))
 
     def _work(self, elements: Sequence[Element]) -> Work[Summary]:
-        for part in self._parts(elements):
-            self._take((yield Call(self._summarize, part)))
-        return self.joined()
-
-    def _parts(self, elements: Sequence[Element]) -> Iterator[Request]:
         whole = Request.of(elements)
         start = 0
         for end_seq in self._ends:
             end = next(i for i in range(start, len(whole)) if whole[i].end_seq == end_seq) + 1
             part = replace(whole, elements=whole.elements[start:end])
-            yield part if whole.budget is None else replace(part, budget=_share(whole.budget, part, whole))
+            if whole.budget is not None:
+                share = whole.budget * part.tokens // max(1, whole.tokens)
+                part = replace(part, budget=max(1, share - _BETWEEN))
+            self._take((yield Call(self._summarize, part)))
             start = end
+        return self.joined()
 
     def _take(self, result: SummaryResult) -> None:
         summary = Summary(result) if isinstance(result, str) else result
@@ -453,10 +443,6 @@ class InParts:
             settings=next((summary.settings for summary in done if summary.settings is not None), None),
             summarizer=next((summary.summarizer for summary in done if summary.summarizer is not None), self.name),
         )
-
-
-def _share(budget: int, part: Request, whole: Request) -> int:
-    return max(1, budget * part.tokens // max(1, whole.tokens) - _BETWEEN)
 
 
 def _sum(usages: Iterator[Payload | None]) -> Payload | None:

@@ -11,8 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import accumulate, pairwise
-from operator import itemgetter
+from itertools import accumulate, groupby, pairwise, takewhile
+from operator import attrgetter, itemgetter
 from typing import Any, Literal, NamedTuple, get_args
 
 from compaction_store.arguments import other
@@ -160,16 +160,10 @@ class Outline:
 
     def safe(self, low: int, high: int) -> list[tuple[int, int]]:
         """Returns the largest spans inside a range that may be folded without splitting a call from its result."""
-        found: list[tuple[int, int]] = []
-        for place in range(bisect_left(self.blocks, (low,)), len(self.blocks)):
-            block = self.blocks[place]
-            if block.high > high:
-                break
-            if block.foldable and found and found[-1][1] == block.low - 1:
-                found[-1] = found[-1][0], block.high
-            elif block.foldable:
-                found.append((block.low, block.high))
-        return found
+        places = range(bisect_left(self.blocks, (low,)), len(self.blocks))
+        inside = takewhile(lambda block: block.high <= high, map(self.blocks.__getitem__, places))
+        runs = [list(run) for foldable, run in groupby(inside, attrgetter("foldable")) if foldable]
+        return [(run[0].low, run[-1].high) for run in runs]
 
 
 Pin = int | tuple[int, int] | Callable[[Payload], Any]

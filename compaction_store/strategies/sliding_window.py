@@ -49,11 +49,15 @@ def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable
     folded: Folded | None = None
     while (fold := sent(found, folded)) is not None:
         yield fold
-        stand_in = Element(
-            elements[fold.low].seq, elements[fold.high].end_seq, None, ({"role": "user", "content": ""},), tokens, None,
-            elements[fold.high].created_at, "summary",
-        )  # fmt: skip
-        folded = Folded(stand_in, tokens)
+        folded = _folded(elements[fold.low : fold.high + 1], ({"role": "user", "content": ""},), tokens)
+
+
+def _folded(
+    inside: Sequence[Element], messages: tuple[Payload, ...], tokens: int, callback: str | None = None
+) -> Folded:
+    end = inside[-1]
+    element = Element(inside[0].seq, end.end_seq, None, messages, tokens, None, end.created_at, "summary", callback)
+    return Folded(element, tokens)
 
 
 def _room(elements: Sequence[Element], retain: float) -> int | None:
@@ -275,9 +279,4 @@ def _halfway(budget: TokenBudget) -> int:
 def _planned(ctx: CompactionContext, inside: Sequence[Element]) -> Folded:
     """Returns the summary that was just planned as an element of the view."""
     made = planner_of(ctx).attempts[-1]
-    tokens = made.tokens_after or 0
-    first, last = inside[0], inside[-1]
-    element = Element(
-        first.seq, last.end_seq, None, made.replacement, tokens, None, last.created_at, "summary", made.callback
-    )
-    return Folded(element, tokens)
+    return _folded(inside, made.replacement, made.tokens_after or 0, made.callback)

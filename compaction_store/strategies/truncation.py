@@ -25,6 +25,7 @@ from compaction_store.messages.framing import Role, framed_text
 from compaction_store.messages.parts import row_of
 from compaction_store.models import Payload
 from compaction_store.models.messages import is_erased
+from compaction_store.models.state import rows_of
 from compaction_store.models.vocabulary import ReplacingKind
 from compaction_store.strategies.contents import Content, compact, contents_of, exchanged
 from compaction_store.strategies.outline import Layout, speakers
@@ -522,9 +523,8 @@ def _shorter_arguments(text: str, level: int, counter: Counter) -> str:
     except (ValueError, RecursionError):
         # The text is not JSON, so the cut text need not be JSON either.
         return cut(text, level, counter)
-    if not isinstance(value, dict):
-        return compact(cut(compact(value), level, counter))
-    return compact(shorter_json(value, level, counter))
+    is_object = isinstance(value, dict)
+    return compact(shorter_json(value, level, counter) if is_object else cut(compact(value), level, counter))
 
 
 def shorter_json(value: Payload, cap: int, counter: Counter) -> Payload:
@@ -605,21 +605,14 @@ def _summary(draft: Draft, low: int, high: int) -> Change:
 
 
 def _runs(draft: Draft) -> Iterator[Change]:
-    runs = [(low, high, False) for low, high in draft.removed]
-    for index in draft.remaining(sorted(draft.forms)):
-        if runs and runs[-1][2] and runs[-1][1] == index - 1:
-            runs[-1] = (runs[-1][0], index, True)
-        else:
-            runs.append((index, index, True))
-    for low, high, cut in sorted(runs):
-        start, end = draft.layout.elements[low].seq, draft.layout.elements[high].end_seq
-        if cut:
-            yield _truncation(draft, start, end, range(low, high + 1))
-        else:
-            yield Change(start, end, "removal", reason="removed from the middle outwards")
+    elements = draft.layout.elements
+    for low, high in draft.removed:
+        yield Change(elements[low].seq, elements[high].end_seq, "removal", reason="removed from the middle outwards")
+    for indexes in rows_of(draft.remaining(sorted(draft.forms))):
+        yield _truncation(draft, elements[indexes[0]].seq, elements[indexes[-1]].end_seq, indexes)
 
 
-def _truncation(draft: Draft, start: int, end: int, indexes: range) -> Change:
+def _truncation(draft: Draft, start: int, end: int, indexes: Sequence[int]) -> Change:
     caps = sorted({draft.cap_of[index] for index in indexes})
     messages = tuple(message for index in indexes for message in draft.forms[index])
     allow = {"system"} if draft.layout.systems.intersection(indexes) else set()
