@@ -7,6 +7,7 @@ the API does not have are kept under "claude".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from compaction_store.importers.exports import Conversation
@@ -131,13 +132,5 @@ def _attached(message: dict[str, Any]) -> tuple[list[_Block], list[Any]]:
 
 def _parts(role: str, blocks: list[_Block]) -> Iterator[tuple[str, list[_Block]]]:
     """Splits blocks into messages, so that results of tools are in user messages."""
-    part: list[_Block] = []
-    is_result = False
-    for block in blocks:
-        if (block["type"] == RESULT) != is_result and part:
-            yield ("user" if is_result else role), part
-            part = []
-        is_result = block["type"] == RESULT
-        part.append(block)
-    if part:
-        yield ("user" if is_result else role), part
+    for is_result, part in groupby(blocks, lambda block: block["type"] == RESULT):
+        yield ("user" if is_result else role), list(part)

@@ -45,12 +45,9 @@ _MOST_RENDERED = MAX_META_BYTES // 8
 
 def is_line(found: dict[str, Any]) -> bool:
     kind = found.get("type")
-    if isinstance(kind, str) and _is_uuid(found.get("sessionId")):
-        # The type may be one of a later version.
-        return True
-    if not isinstance(kind, str) or kind not in _LINE_TYPES:
-        return False
-    return "sessionId" in found or "leafUuid" in found or ("messageId" in found and "snapshot" in found)
+    is_marked = "sessionId" in found or "leafUuid" in found or ("messageId" in found and "snapshot" in found)
+    # With the id of a session, the type may be one of a later version.
+    return isinstance(kind, str) and (_is_uuid(found.get("sessionId")) or (is_marked and kind in _LINE_TYPES))
 
 
 def _is_uuid(value: object) -> bool:

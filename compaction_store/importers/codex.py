@@ -37,9 +37,8 @@ _FOLDERS = ("sessions", "archived_sessions")
 
 
 def is_line(found: dict[str, Any]) -> bool:
-    if text(found.get("type")) in _LINE_TYPES and isinstance(found.get("payload"), dict):
-        return True
-    return "record_type" in found or _is_old_header(found)
+    has_type = text(found.get("type")) in _LINE_TYPES and isinstance(found.get("payload"), dict)
+    return has_type or "record_type" in found or _is_old_header(found)
 
 
 def _is_old_header(found: dict[str, Any]) -> bool:

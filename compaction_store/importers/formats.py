@@ -133,7 +133,8 @@ def of_database(database: databases.Database, named: str | None = None, options:
     if named is not None and (named in found or named not in _TABLES):
         return named
     if not found or named is not None:
-        raise InvalidSource(f"the database has {_listed(tables)}; {_known(named)}")
+        known = (f"{form} keeps its threads in {name}" for form, name in _TABLES.items() if named in (None, form))
+        raise InvalidSource(f"the database has {_listed(tables)}; {'; '.join(known)}")
     if len(found) > 1:
         raise InvalidSource(f"the database has the tables of {' and '.join(found)}: choose one with format=")
     return found[0]
@@ -150,20 +151,13 @@ def _listed(tables: Collection[str]) -> str:
     return f"the tables {', '.join(names)}{more}"
 
 
-def _known(named: str | None) -> str:
-    if named is not None:
-        return f"{named} keeps its threads in {_TABLES[named]}"
-    return "; ".join(f"{form} keeps its threads in {table}" for form, table in _TABLES.items())
-
-
 def of_files(path: Path) -> str:
     if (form := _of_export(path)) is not None:
         return form
     plain = False
     for file in found_in(path):
         for _, found in file.sample():
-            form = _of_line(found)
-            if form is not None:
+            if (form := _of_line(found)) is not None:
                 return form
             plain = plain or _is_plain(found)
     if plain:

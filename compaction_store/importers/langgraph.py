@@ -25,6 +25,7 @@ from compaction_store.importers.databases import Database, is_postgres
 from compaction_store.importers.line_files import parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
 from compaction_store.models import Observed
+from compaction_store.models.state import rows_of
 from compaction_store.module_data import ModuleData
 
 try:
@@ -281,10 +282,10 @@ class StateComparison:
         summary = next((e for e in ahead if e.name in fresh), None)
         message = None if summary is None else chat_message(summary.value)
         content = message.get("content") if isinstance(message, dict) else None
-        for first, last in _spans(places):
+        for row in rows_of(places):
             yield Observed(
                 "removed" if summary is None else "summarized", kind="removal" if summary is None else "summary",
-                summary_text=text(content), first=first, last=last, occurred_at=about["occurred_at"],
+                summary_text=text(content), first=row[0], last=row[-1], occurred_at=about["occurred_at"],
                 provider={"checkpoint_id": about["checkpoint_id"]} | ({} if message is None else {"message": message}),
             )  # fmt: skip
 
@@ -308,16 +309,6 @@ class StateComparison:
             self._count += 1
             self._places[element.name] = self._count
             yield item
-
-
-def _spans(places: list[int]) -> Iterator[tuple[int, int]]:
-    first = last = places[0]
-    for place in places[1:]:
-        if place > last + 1:
-            yield first, last
-            first = place
-        last = place
-    yield first, last
 
 
 # ---- messages of LangChain as chat messages, with their other fields under "langchain"

@@ -77,10 +77,7 @@ class LineFile:
                     file.seek(start)
                     yield from self._run(file, number, start, end)
         except OSError as error:
-            failure = error.strerror
-        else:
-            return
-        raise InvalidSource(f"cannot read {self.name}: {failure}")
+            raise InvalidSource(f"cannot read {self.name}: {error.strerror}") from None
 
     def _run(self, file: Any, number: int, start: int, end: int) -> Iterator[Line]:
         # Lines that are appended while the file is read are left for the next import.
@@ -251,10 +248,7 @@ def _items(file: LineFile) -> Iterator[ToLoad]:
                 if "end" not in message or not isinstance(json_object(bytes_of(message)), str):
                     yield ToLoad(message, tokens=0)
     except OSError as error:
-        failure = error.strerror
-    else:
-        return
-    raise InvalidSource(f"cannot read {file.name}: {failure}")
+        raise InvalidSource(f"cannot read {file.name}: {error.strerror}") from None
 
 
 class LineMessage(NamedTuple):

@@ -368,10 +368,8 @@ class _Pages(AsyncIterator[Item]):
     async def __anext__(self) -> Item:
         while (item := next(self._page, None)) is None:
             page = [] if self._failure else await UninterruptedCall(self._read).run_async()
-            if not page and self._failure is not None:
-                raise self._failure
             if not page:
-                raise StopAsyncIteration
+                raise self._failure or StopAsyncIteration
             self._page = iter(page)
         return item
 
