@@ -113,7 +113,7 @@ def money_of(
     first = {each.first_call: each for each in sorted(run.folds, key=lambda fold: (-fold.prefix, -fold.record))}
     return Money(
         prices.currency,
-        sum(_spent(call, model) for call in run.calls if call.usage is not None),
+        sum(model.request(*call.usage) for call in run.calls if call.usage is not None),
         sum(model.call(call.tokens, call.prefix) for call in run.calls if call.usage is None),
         _cost(run.wasted, prices),
         tuple(_of_fold(run, fold, prices, model, beyond, grown, first) for fold in run.folds),
@@ -220,11 +220,6 @@ def _as_in(call: ModelCall, tokens: int, model: ModelPrice) -> float:
     if call.usage.cache_read:
         return model.request(0, tokens, 0)
     return model.request(0, 0, tokens) if call.usage.cache_write else model.request(tokens, 0, 0)
-
-
-def _spent(call: ModelCall, model: ModelPrice) -> float:
-    assert call.usage is not None  # noqa: S101 — it is measured
-    return model.request(call.usage.fresh, call.usage.cache_read, call.usage.cache_write)
 
 
 def _cost(uses: Mapping[str, SummarizerUse], prices: Prices) -> float | None:

@@ -196,9 +196,7 @@ class _Walk:
         before = sum(element.tokens for element in removed)
         prefix = sum(element.tokens for element in self.elements[:first])
         self._under[record] = removed
-        for old in removed:
-            if old.number is not None:
-                self.result.ends[old.number] = len(self.result.calls)
+        self.result.ends |= {old.number: len(self.result.calls) for old in removed if old.number is not None}
         self.elements[first : last + 1] = [
             Element(start, end, None, replacement, tokens, record, removed[0].created_at, kind, by.callback)
         ]

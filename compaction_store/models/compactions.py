@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 from uuid import UUID
 
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models.messages import Payload
 from compaction_store.models.state import FORM, State
 from compaction_store.models.vocabulary import Kind, Outcome, Status
+
+_T = TypeVar("_T")
 
 
 class Span(NamedTuple):
@@ -144,19 +146,15 @@ class Compaction(AsDict):
             return "revoked"
         return "active" if self.superseded_by is None else "superseded"
 
-    def _text(self, name: str) -> str | None:
+    def _part(self, name: str, kind: type[_T]) -> _T | None:
         # Check the type, because a stored body may be any JSON object.
         part = None if self.body is None else self.body.get(name)
-        return part if type(part) is str else None
-
-    def _object(self, name: str) -> Payload | None:
-        part = None if self.body is None else self.body.get(name)
-        return part if type(part) is dict else None
+        return part if isinstance(part, kind) else None
 
     @property
     def summary_text(self) -> str | None:
         """The text of the summary, without its frame and with the lines that checks appended."""
-        return self._text("summary_text")
+        return self._part("summary_text", str)
 
     @property
     def parts(self) -> State | None:
@@ -181,37 +179,37 @@ class Compaction(AsDict):
     @property
     def reason(self) -> str | None:
         """The reason that the callback or the caller gave."""
-        return self._text("reason")
+        return self._part("reason", str)
 
     @property
     def authority(self) -> Payload | None:
         """The authority for the compaction, as the caller or callback gave it: a policy, an approval or a ticket."""
-        return self._object("authority")
+        return self._part("authority", dict)
 
     @property
     def error(self) -> Payload | None:
         """The error of a failed or rejected attempt: its `type`, its `text`, and where it was raised, as `at`."""
-        return self._object("error")
+        return self._part("error", dict)
 
     @property
     def summarizer(self) -> str | None:
         """The name of the summarizer that wrote the text or failed; None if the callback passed a text."""
-        return self._text("summarizer")
+        return self._part("summarizer", str)
 
     @property
     def prompt(self) -> str | None:
         """The instructions that were sent to the model."""
-        return self._text("prompt")
+        return self._part("prompt", str)
 
     @property
     def settings(self) -> Payload | None:
         """The parameters that the summary was made with, such as max_tokens and temperature."""
-        return self._object("settings")
+        return self._part("settings", dict)
 
     @property
     def usage(self) -> Payload | None:
         """The tokens that the summarizer's requests used."""
-        return self._object("usage")
+        return self._part("usage", dict)
 
     @property
     def duration(self) -> float | None:
@@ -226,12 +224,12 @@ class Compaction(AsDict):
         `outcomes` has the name of each check, and the numbers of its questions and failures. If missing lines were
         appended to the summary, `appended` is their number. If a repair was requested, `repair` describes it.
         """
-        return self._object("checks")
+        return self._part("checks", dict)
 
     @property
     def coverage(self) -> Payload | None:
         """Which parts of the source the summarizer split, left out or found erased."""
-        return self._object("coverage")
+        return self._part("coverage", dict)
 
     @property
     def failed_before(self) -> list[Payload]:

@@ -88,21 +88,12 @@ class Filter(NamedTuple):
         return self.name in SampleFilters.__annotations__
 
 
-def _has_authority(record: Compaction, wanted: Mapping[str, Any]) -> bool:
-    """Returns whether a record's authority has all members of `wanted`, as JSON: true is not 1 there."""
-    return record.authority is not None and has_members(record.authority, wanted)
-
-
 def has_members(stated: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Returns whether an object has all members of another one, as JSON: true is not 1 there."""
     return all(
         name in stated and json.dumps(stated[name], sort_keys=True) == json.dumps(value, sort_keys=True)
         for name, value in wanted.items()
     )
-
-
-def _texts_of(authority: Mapping[str, Any]) -> list[str]:
-    return ["authority", *authority, *(value for value in authority.values() if isinstance(value, str))]
 
 
 # The facts of a filter that are no text: its choices, and the functions where SQL cannot decide alone.
@@ -119,7 +110,10 @@ _MORE: dict[str, dict[str, Any]] = {
         "holds": lambda record, kind: any(failed.get("type") == kind for failed in record.failed_before),
         "texts": lambda kind: ["failed_before", "type", kind],
     },
-    "authority": {"holds": _has_authority, "texts": _texts_of},
+    "authority": {
+        "holds": lambda record, wanted: record.authority is not None and has_members(record.authority, wanted),
+        "texts": lambda wanted: ["authority", *wanted, *(value for value in wanted.values() if isinstance(value, str))],
+    },
 }
 
 #: All filters by name, in the order in which help texts and forms list them.

@@ -179,9 +179,7 @@ def _check_kept(request: Request) -> None:
 
 
 def _roles(elements: Iterable[Element]) -> Iterable[str]:
-    for element in elements:
-        for payload in element.messages:
-            yield from (part.role for part in parts(element.seq, payload))
+    return (part.role for element in elements for message in element.messages for part in parts(element.seq, message))
 
 
 def _payloads(elements: Iterable[Element]) -> Iterable[Payload]:
@@ -273,12 +271,7 @@ class AnthropicCounter:
         return f"AnthropicCounter(model={self._model!r})"
 
     def __call__(self, view: View, /) -> Measured | Awaitable[Measured]:
-        asked: Payload | errors.NotRenderable
-        try:
-            asked = self._request(view)
-        except errors.NotRenderable as error:
-            asked = error
-        work = self._work(view.tokens, asked)
+        work = self._work(view)
         return drive_async(work) if self.needs_async else drive(work)
 
     def _request(self, view: View) -> Payload:
@@ -287,10 +280,9 @@ class AnthropicCounter:
         asked = {**rendered, **self._parameters, "model": self._model}
         return asked | {"betas": betas} if betas else asked
 
-    def _work(self, local: int, asked: Payload | errors.NotRenderable) -> Work[Measured]:
+    def _work(self, view: View) -> Work[Measured]:
         try:
-            if isinstance(asked, errors.NotRenderable):
-                raise asked
+            asked = self._request(view)
             # Objects of an SDK are hashed by their repr.
             key = sha256(json.dumps(asked, ensure_ascii=True, default=repr).encode()).hexdigest()
             with self._lock:
@@ -306,5 +298,5 @@ class AnthropicCounter:
                     while len(self._known) > self._remembered:
                         self._known.popitem(last=False)
         except (errors.NotRenderable, errors.SummarizerError) as error:
-            return Measured(local, local, error=str(error))
-        return Measured(tokens, local, "exact", counter=self.name)
+            return Measured(view.tokens, view.tokens, error=str(error))
+        return Measured(tokens, view.tokens, "exact", counter=self.name)

@@ -270,13 +270,8 @@ class _Reading:
         text = _CHROME.sub("", text).strip()
         has_fields = (found := parsed(text)) is not text
         said = "\n".join(_fields(found)) if has_fields else text
-        if (
-            call is not None
-            and not failed
-            and 0 < len(said) <= _SHORT_RESULT
-            and not is_error(said)
-            and "\n" not in said
-        ):
+        is_short = 0 < len(said) <= _SHORT_RESULT and "\n" not in said
+        if call is not None and not failed and is_short and not is_error(said):
             yield call._replace(text=f"{call.text}: {said}", seqs=(*call.seqs, seq), weight=1.0)
             return
         if call is not None:
