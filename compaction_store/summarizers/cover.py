@@ -129,7 +129,7 @@ class Cover:
                 if sentence.kind not in {"result", "fields", "file", "error"}:
                     self._used.add(name)
                 # The name of a function says nothing without its inputs.
-                if sentence.weight >= _LEAST_WEIGHT and not sentence.text.startswith(f"ran: `{name}("):
+                if sentence.weight >= _LEAST_WEIGHT and not sentence.text.startswith(f"ran: {name}("):
                     self._told.add(name)
             for field in _FIELD.finditer(sentence.text) if sentence.kind == "fields" else ():
                 fields.setdefault(field[1], field[0])
