@@ -98,11 +98,9 @@ class Examiner(Asker):
         # The view comes first, so that a provider that caches prefixes reads it once.
         options = {str(number): option for number, option in enumerate(question.options, 1)}
         asked = f'"question":{dump(question.text)},"options":{dump(options)}'
-        text = self.answer(f'{{"view":{document(source_document(view).pieces)},{asked}}}')
-        if text is None:
+        if (text := self.answer(f'{{"view":{document(source_document(view).pieces)},{asked}}}')) is None:
             return None
-        first = _FIRST.match(text)
-        found = set(_NUMBER.findall(text)) if first is None else {first[1]}
+        found = {first[1]} if (first := _FIRST.match(text)) else set(_NUMBER.findall(text))
         self.unclear += len(found) != 1
         return found == {str(question.right + 1)}
 
@@ -177,13 +175,11 @@ class Questions:
                 if (call := facts.calls[index]).id not in failed:
                     changed[file_name(change.path)] = change.path, change.state, Place(call.field, 0, 0, seq)
         later = {file_name(name.text) for seq in self._later for name in self._messages[seq].names.values()}
-        for *_, (path, state, place) in sorted(
-            (key not in later, -(one[2].seq or 0), one) for key, one in changed.items()
-        ):
-            if place.seq not in self._shown:
-                other = f"{path}: {'deleted' if state == 'written' else 'written'}"
-                wrong = (f"{text}: written" for text in named if file_name(text) not in changed)
-                yield from self._question(("asked_artifact", state), f"{path}: {state}", wrong, place, also=other)
+        hidden = ((key, one) for key, one in changed.items() if one[2].seq not in self._shown)
+        for *_, (path, state, place) in sorted((key not in later, -(one[2].seq or 0), one) for key, one in hidden):
+            other = f"{path}: {'deleted' if state == 'written' else 'written'}"
+            wrong = (f"{text}: written" for text in named if file_name(text) not in changed)
+            yield from self._question(("asked_artifact", state), f"{path}: {state}", wrong, place, also=other)
 
     def _continuation(self) -> Iterator[Question]:
         """Asks for the next step: a call or, if the reply has none, its first sentence."""
@@ -208,8 +204,7 @@ class Questions:
 
     def _decision(self) -> Iterator[Question]:
         """Asks which decision was made. The wrong ones are made later. Those that matter then come first."""
-        known = dict(self._decided([*self._folded, *self._shown]))
-        shown = dict(self._decided(self._shown))
+        known, shown = (dict(self._decided(seqs)) for seqs in ([*self._folded, *self._shown], self._shown))
         later = {text: rare_words(text) for text, _ in self._decided(self._later) if text not in known}
         used = frozenset[str]().union(*later.values())
         for right in sorted(known.keys() - shown.keys(), key=lambda text: (-len(rare_words(text) & used), text)):

@@ -6,12 +6,11 @@ import hashlib
 import json
 import random
 import re
-import string
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput
@@ -25,6 +24,8 @@ from compaction_store.module_data import ModuleData
 from compaction_store.probes import Planted, Probe
 from compaction_store.tokens import Counter as TokenCounter
 from compaction_store.tokens import o200k_base
+
+_DATA = ModuleData(__file__).values
 
 
 class ThreadRuns(NamedTuple):
@@ -170,8 +171,7 @@ def summed(
         sums = [run for one in fit for run in one.sums[name]]
         money = [each for one in fit for each in one.money.get(name, ())]
         runs = [run for one in fit for run in one.runs.get(name, ())]
-        known = labels if policy is None else {}
-        judged = None if settings.judge is None else judged_by(settings.judge, sums, known)
+        judged = judged_by(settings.judge, sums, labels if policy is None else {}) if settings.judge else None
         results.append(result_of(name, sums, money, times=times, judged=judged, asks=asks, runs=runs))
     digests = [one.digest for one in fit]
     inputs = hashlib.sha256(json.dumps([settings.seed, settings.planted, digests]).encode()).hexdigest()
@@ -190,11 +190,7 @@ def _digest(thread: RecordedThread) -> str:
         whole.update(text.encode(errors="surrogatepass"))
         whole.update(f"\n{json.dumps(message.meta, sort_keys=True)}".encode())
     for record in thread.records:
-        said = [
-            record.number, record.pos, record.kind, record.outcome, record.start_seq, record.end_seq,
-            record.replacement, record.summary_text, record.tokens_before, record.tokens_after, record.model,
-            record.usage,
-        ]  # fmt: skip
+        said = [getattr(record, name) for name in _DATA["digested"].split()]
         whole.update(f"\n{json.dumps(said, sort_keys=True)}".encode())
     return whole.hexdigest()
 
@@ -238,9 +234,7 @@ def plant(thread: RecordedThread, count: int, *, seed: int, counter: TokenCounte
     for number in range(count):
         # Spread the sentences evenly over the places.
         chosen[places[number * len(places) // count]].append(sentence(number, dice))
-    messages = list(thread.messages)
-    for at, planted in chosen.items():
-        messages[at] = _with(messages[at], planted, counter)
+    messages = [_with(one, chosen[at], counter) if at in chosen else one for at, one in enumerate(thread.messages)]
     kept = {messages[at].seq: tuple(planted) for at, planted in chosen.items()}
     return replace(thread, messages=tuple(messages), planted=kept)
 
@@ -267,21 +261,16 @@ def _with(message: Message, planted: list[Planted], counter: TokenCounter) -> Me
 
 # ---- the sentences
 
-_KINDS: Any = ModuleData(__file__).values["kinds"]
 _DRAWN = re.compile(r"\{(\w)(\d?)\}")
-_CHARACTERS = {
-    "a": string.ascii_lowercase, "A": string.ascii_uppercase, "d": "23456789", "m": "123456789", "n": string.digits,
-}  # fmt: skip
 
 
 def sentence(number: int, dice: random.Random) -> Planted:
     """Returns a sentence. Any five consecutive numbers give one sentence of each kind."""
 
     def drawn(place: re.Match[str]) -> str:
-        characters, count = _CHARACTERS[place[1]], place[2]
+        characters, count = _DATA["characters"][place[1]], place[2]
         return "".join(dice.choices(characters, k=int(count))) if count else dice.choice(characters)
 
-    form = _KINDS[number % len(_KINDS)]
+    form = _DATA["kinds"][number % len(_DATA["kinds"])]
     names = [_DRAWN.sub(drawn, pattern) for pattern in form["names"]]
-    phrases = tuple(phrase.format(*names) for phrase in form["phrases"])
-    return Planted(form["kind"], form["text"].format(*names), phrases)
+    return Planted(form["kind"], form["text"].format(*names), tuple(one.format(*names) for one in form["phrases"]))

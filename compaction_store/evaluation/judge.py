@@ -61,10 +61,8 @@ class Asker:
         if inspect.iscoroutinefunction(ask) or getattr(getattr(ask, "__self__", None), "needs_async", False):
             raise InvalidInput("ask must not be async: give the summarizer a client that is not async")
         arguments.number(replicates, "replicates", least=1)
-        self._ask = ask
+        self._ask, self.prompt, self.replicates = ask, prompt, replicates
         self.model = model if model is not None else getattr(getattr(ask, "__self__", None), "model", None)
-        self.prompt = prompt
-        self.replicates = replicates
         self.use = SummarizerUse()
         #: The number of calls without an answer, by the type of the error.
         self.errors = Counter[str]()
@@ -90,8 +88,7 @@ class Judge(Asker):
     def of(self, source: Sequence[Element], replacement: Sequence[Payload]) -> JudgeVerdict:
         """Returns the verdict on a summary that replaces the elements in `source`."""
         notes = "\n".join(framed_text(message) or "" for message in replacement)
-        shown = document(source_document(source).pieces)
-        asked = f'{{"source":{shown},"notes":{dump(notes)}}}'
+        asked = f'{{"source":{document(source_document(source).pieces)},"notes":{dump(notes)}}}'
         said = Counter(self._once(asked) for _ in range(self.replicates))
         return JudgeVerdict(said["yes"], said["no"], said["unclear"], said["failed"])
 
@@ -140,8 +137,7 @@ class SummarizerUse:
         self.attempts += 1
         given = usage_of({"usage": usage})
         written = 0 if usage is None else sum(_figure(usage, name) for name in ("output_tokens", "completion_tokens"))
-        if by_model and given is None and not written:
-            self.without_usage += 1
+        self.without_usage += by_model and given is None and not written
         if given is not None:
             self.input_tokens += given.fresh
             self.cache_read += given.cache_read
@@ -155,8 +151,7 @@ class SummarizerUse:
 
 def usage_of(message: Mapping[str, Any]) -> Usage | None:
     """Returns the input tokens that a reply, or the meta of a reply, reports. Reads Anthropic's and OpenAI's fields."""
-    given = message.get("usage")
-    if not isinstance(given, Mapping):
+    if not isinstance(given := message.get("usage"), Mapping):
         return None
     if "prompt_tokens" in given or "input_tokens_details" in given:
         whole = _figure(given, "prompt_tokens") or _figure(given, "input_tokens")

@@ -124,8 +124,7 @@ class PolicyResult:
         """Returns the first round in which much more was lost than in earlier rounds; None if there is none."""
         asked = kept = 0
         for number, (now_asked, now_kept) in enumerate(self.rounds.get(kind, ()), 1):
-            is_counted = asked >= _LEAST_PROBES and now_asked >= _LEAST_PROBES
-            if is_counted and now_kept / now_asked <= kept / asked - _CLIFF:
+            if min(asked, now_asked) >= _LEAST_PROBES and now_kept / now_asked <= kept / asked - _CLIFF:
                 return number
             asked, kept = asked + now_asked, kept + now_kept
         return None
@@ -189,8 +188,7 @@ class Evaluation:
     asked: Mapping[str, Any] | None = None
 
     def of(self, policy: str) -> PolicyResult:
-        found = next((result for result in self.policies if result.policy == policy), None)
-        if found is None:
+        if (found := next((result for result in self.policies if result.policy == policy), None)) is None:
             names = ", ".join(result.policy for result in self.policies)
             raise InvalidInput(f"policy must be one of {names}; not {policy!r}")
         return found
@@ -212,9 +210,8 @@ class Evaluation:
         asked = {kind for result in self.policies for kind in result.rates}
         none = "and nothing was asked"
         found = [f"{kind} must be at least {under[kind]:g}, {none} about it" for kind in sorted(under.keys() - asked)]
-        found += [
-            f"the failed share of {kind} must be at most {over[kind]:g}, {none}" for kind in sorted(over) if not asked
-        ]
+        limits = () if asked else sorted(over.items())
+        found += [f"the failed share of {kind} must be at most {most:g}, {none}" for kind, most in limits]
         for result in self.policies:
             for kind, rate in result.rates.items():
                 said, lost = f"{result.policy}: ", 1 - rate.share
@@ -312,10 +309,9 @@ def _by_thread(sums: Sequence[RunSums], kind: ProbeType) -> dict[str, tuple[int,
     """Returns the numbers of asked and kept probes of each thread with such probes."""
     found: dict[str, tuple[int, int]] = {}
     for run in sums:
-        for type_, _, asked, kept in run.counts():
-            if type_ == kind:
-                before = found.get(run.thread_id, (0, 0))
-                found[run.thread_id] = before[0] + asked, before[1] + kept
+        for _, _, asked, kept in (each for each in run.counts() if each[0] == kind):
+            before = found.get(run.thread_id, (0, 0))
+            found[run.thread_id] = before[0] + asked, before[1] + kept
     return found
 
 
@@ -351,9 +347,8 @@ def _rate(pairs: Sequence[tuple[int, int]], times: int = 1) -> Rate:
     """
     asked, kept = (sum(column) for column in zip(*pairs, strict=True))
     share, threads = kept / asked, len(pairs)
-    scatter = share * (1 - share)
+    scatter, independent = share * (1 - share), asked / times
     error = _error([(kept - share * asked_) / asked for asked_, kept in pairs])
-    independent = asked / times
     if error and scatter:
         independent = min(independent, scatter / error**2)
     if threads < _FEW_THREADS:

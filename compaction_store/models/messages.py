@@ -77,8 +77,7 @@ class Appended(list[Message]):
 
     def __init__(self, messages: Iterable[Message], head: bytes, *, durable: bool = True) -> None:
         super().__init__(messages)
-        self.head = head
-        self.durable = durable
+        self.head, self.durable = head, durable
 
     def as_dict(self) -> dict[str, Any]:
         """Returns `messages`, `head` and `durable`, ready for `json.dumps`: times as ISO 8601, bytes in hexadecimal."""

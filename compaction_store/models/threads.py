@@ -97,14 +97,12 @@ class Event(AsDict):
     @property
     def reason(self) -> str | None:
         """The reason that the caller gave."""
-        reason = self.body.get("reason")
-        return reason if type(reason) is str else None
+        return reason if type(reason := self.body.get("reason")) is str else None
 
     @property
     def authority(self) -> Payload | None:
         """The authority for the event, as the caller gave it: a policy, an approval or a ticket."""
-        authority = self.body.get("authority")
-        return authority if type(authority) is dict else None
+        return authority if type(authority := self.body.get("authority")) is dict else None
 
 
 @dataclass(frozen=True, slots=True)
