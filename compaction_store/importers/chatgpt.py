@@ -30,8 +30,7 @@ def is_conversation(found: Conversation) -> bool:
 
 def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[Item]:
     """Yields the messages of the branch that was last shown."""
-    mapping = conversation.get("mapping")
-    if not isinstance(mapping, dict):
+    if not isinstance(mapping := conversation.get("mapping"), dict):
         notes.refuse(where, "it must have a `mapping` of messages")
         return
     path = _path(mapping, conversation.get("current_node"))
@@ -40,11 +39,9 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
     # The last call of each tool, and of all tools under None, to find the call that a tool's message answers.
     calls: dict[Any, str] = {}
     for node in path.values():
-        message = _message(node)
-        if message is None:
+        if (message := _message(node)) is None:
             continue
-        said = _chat(message, calls)
-        if said is None:
+        if (said := _chat(message, calls)) is None:
             notes.leave_out("empty message", EMPTY)
         elif said["role"] not in _ROLES:
             notes.refuse(f"a message of {where}", f"its author must be one of {', '.join(sorted(_ROLES))}")
@@ -70,8 +67,7 @@ def _time(node: Any) -> float:
 
 
 def _message(node: Any) -> dict[str, Any] | None:
-    message = node.get("message") if isinstance(node, dict) else None
-    return message if isinstance(message, dict) else None
+    return message if isinstance(node, dict) and isinstance(message := node.get("message"), dict) else None
 
 
 def _meta(message: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
@@ -85,8 +81,7 @@ def _meta(message: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
 
 def _chat(message: dict[str, Any], calls: dict[Any, str]) -> dict[str, Any] | None:
     """Converts a message of the export: a text, a tool call or a tool result. Returns None if the message is empty."""
-    author = message.get("author")
-    author = author if isinstance(author, dict) else {}
+    author = found if isinstance(found := message.get("author"), dict) else {}
     content = message.get("content")
     role, name, recipient = author.get("role"), author.get("name"), message.get("recipient")
     words, whole = _words(content)
@@ -120,16 +115,14 @@ def _words(content: Any) -> tuple[str, bool]:
     found = list(_texts([content.get(name) for name in _WORDS]))
     plain = content.keys() <= {"content_type", "parts"} and content.get("content_type") == "text"
     parts = content.get("parts")
-    return "\n".join(found), plain and isinstance(parts, list) and len(parts) <= 1 and all(
-        isinstance(part, str) for part in parts
-    )  # fmt: skip
+    is_short = isinstance(parts, list) and len(parts) <= 1 and all(isinstance(part, str) for part in parts)
+    return "\n".join(found), plain and is_short
 
 
 def _texts(values: list[Any]) -> Iterator[str]:
     for value in values:
         if isinstance(value, str):
-            if value:
-                yield value
+            yield from filter(None, [value])
         elif isinstance(value, list):
             yield from _texts(value)
         elif isinstance(value, dict):

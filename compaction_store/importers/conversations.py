@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from compaction_store.importers.line_files import Files, Line, LineFile, LineRange
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
@@ -21,12 +21,11 @@ CHAT, RESPONSES, ANTHROPIC = "openai-chat", "openai-responses", "anthropic"
 _COLUMNS = ("thread_id", "conversation_id", "session_id", "chat_id")
 _IDS = ("thread_id", "conversation_id", "session_id", "custom_id", "id")
 _TIMES = ("created_at", "created", "timestamp")
-_SAYING = ("content", "tool_calls", "function_call", "refusal", "audio")
+_SAYING = frozenset({"content", "tool_calls", "function_call", "refusal", "audio"})
 
 
-class _LineMessage(NamedTuple):
-    message: Any
-    meta: dict[str, Any]
+# A message with its meta.
+_Said = tuple[Any, dict[str, Any]]
 
 
 class Conversations(Files):
@@ -34,8 +33,7 @@ class Conversations(Files):
 
     def __init__(self, path: Path, form: str, *, skip_bad: bool = False, thread_field: str | None = None) -> None:
         super().__init__(path, skip_bad=skip_bad)
-        self.format = form
-        self._field = thread_field
+        self.format, self._field = form, thread_field
 
     def threads(self) -> Iterator[SourceThread]:
         of_messages = []
@@ -56,8 +54,7 @@ class Conversations(Files):
         notes = Notes(self.skip_bad)
         for file in files:
             for line, found in file.objects(notes):
-                name = _named(found.get(field))
-                if name is None:
+                if (name := _named(found.get(field))) is None:
                     notes.refuse(file.where(line.number), f"it must have text or a number in {field!r}", line.number)
                     continue
                 places = threads.setdefault(name, [])
@@ -81,34 +78,30 @@ class Conversations(Files):
                     continue
                 if self._field is not None:
                     del found[self._field]
-                yield from self._checked(file, line, notes, answered(found) or [_LineMessage(found, _known(found))])
+                yield from self._checked(file, line, notes, answered(found) or [(found, _known(found))])
 
     def _each_line(self, file: LineFile) -> Iterator[SourceThread]:
         notes = Notes(self.skip_bad)
         for line, found in file.objects(notes):
-            asked = request(found)
-            if asked is None:
+            if (asked := request(found)) is None:
                 notes.refuse(file.where(line.number), "it must be a conversation like the first line", line.number)
                 continue
-            names = [text(found.get(name)) for name in _IDS]
-            if self._field is not None:
-                names.insert(0, _named(found.get(self._field)))
-            source_id = next((name for name in names if name), f"{_stem(file)}:{line.number}")
-            said = [_LineMessage(message, _known(message)) for message in said_in(asked)]
+            names = [self._field and _named(found.get(self._field)), *(text(found.get(name)) for name in _IDS)]
+            source_id = next(filter(None, names), f"{_stem(file)}:{line.number}")
+            said = [(message, _known(message)) for message in said_in(asked)]
             # Bad lines are reported with the next thread.
             own = notes.take()
             yield SourceThread(source_id, self._checked(file, line, own, said), own)
         if notes.skipped:
             yield SourceThread(_stem(file), (), notes)
 
-    def _checked(self, file: LineFile, line: Line, notes: Notes, said: list[_LineMessage]) -> Iterator[Item]:
-        for part in said:
-            if not is_message(part.message, self.format):
-                why = f"it is not a message of the format {self.format}"
-                notes.refuse(file.where(line.number), why, line.number)
-                continue
-            meta = {"source": self.format, **part.meta}
-            yield from to_load(part.message, meta, notes, file.where(line.number), line.number)
+    def _checked(self, file: LineFile, line: Line, notes: Notes, said: list[_Said]) -> Iterator[Item]:
+        where = file.where(line.number)
+        for message, meta in said:
+            if is_message(message, self.format):
+                yield from to_load(message, {"source": self.format, **meta}, notes, where, line.number)
+            else:
+                notes.refuse(where, f"it is not a message of the format {self.format}", line.number)
 
 
 def _named(value: Any) -> str | None:
@@ -144,8 +137,7 @@ def request(found: dict[str, Any]) -> dict[str, Any] | None:
 
 def said_in(asked: dict[str, Any]) -> list[Any]:
     """Returns the messages of a request. For the Responses API, adds the response's output if the line contains it."""
-    messages = asked.get("messages")
-    if isinstance(messages, list):
+    if isinstance(messages := asked.get("messages"), list):
         first = [{"role": "system", "content": asked["system"]}] if asked.get("system") else []
         return [*first, *messages]
     given, output = asked["input"], asked.get("output")
@@ -154,19 +146,18 @@ def said_in(asked: dict[str, Any]) -> list[Any]:
     return [*first, *items, *(output if isinstance(output, list) else [])]
 
 
-def answered(found: dict[str, Any]) -> list[_LineMessage] | None:
+def answered(found: dict[str, Any]) -> list[_Said] | None:
     """Returns the messages of an OpenAI response, of several choices the first, or None, as for Anthropic's."""
     kind = found.get("object")
     about = {"occurred_at": _time(found), "response_id": text(found.get("id")), "model": text(found.get("model"))}
     if kind == "response" and isinstance(found.get("output"), list):
-        parts = [_LineMessage(item, about | {"external_id": _id(item)}) for item in found["output"]]
+        parts = [(item, about | {"external_id": _id(item)}) for item in found["output"]]
     elif kind == "chat.completion" and isinstance(found.get("choices"), list):
-        choices = [choice.get("message") for choice in found["choices"][:1] if isinstance(choice, dict)]
-        parts = [_LineMessage(message, about) for message in choices]
+        parts = [(choice.get("message"), about) for choice in found["choices"][:1] if isinstance(choice, dict)]
     else:
         return None
     if parts and isinstance(found.get("usage"), dict):
-        parts[-1].meta["usage"] = found["usage"]
+        parts[-1][1]["usage"] = found["usage"]
     return parts
 
 
@@ -184,8 +175,6 @@ def _time(found: dict[str, Any]) -> str | None:
 
 def is_message(message: Any, form: str) -> bool:
     """Returns whether a value looks like a message in the format. The API need not accept it."""
-    if not isinstance(message, dict):
-        return False
-    if form == RESPONSES and isinstance(message.get("type"), str):
+    if isinstance(message, dict) and form == RESPONSES and isinstance(message.get("type"), str):
         return True
-    return isinstance(message.get("role"), str) and not message.keys().isdisjoint(_SAYING)
+    return isinstance(message, dict) and isinstance(message.get("role"), str) and not _SAYING.isdisjoint(message)

@@ -40,9 +40,7 @@ def open_database(source: str | Path) -> Database | None:
     if _POSTGRES.match(text):
         return ForeignPostgres(_POSTGRES.sub("postgresql://", text, count=1))
     path = Path(_SQLITE.sub("", text, count=1))
-    if _SQLITE.match(text) or _is_sqlite(path):
-        return Sqlite(path)
-    return None
+    return Sqlite(path) if _SQLITE.match(text) or _is_sqlite(path) else None
 
 
 def is_postgres(database: Database) -> bool:
@@ -71,8 +69,7 @@ class Sqlite:
             return {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
     def statement(self, template: str, **tables: str) -> str:
-        doubled = {field: name.replace('"', '""') for field, name in tables.items()}
-        return template.format(**{field: f'"{name}"' for field, name in doubled.items()})
+        return template.format(**{field: '"' + name.replace('"', '""') + '"' for field, name in tables.items()})
 
     def rows(self, statement: Any, parameters: Any = (), *, page: int = 100) -> Iterator[Sequence[Any]]:
         with _translated():
@@ -114,9 +111,7 @@ class AgentSessions:
     unit = "messages"
 
     def __init__(self, database: Database, *, skip_bad: bool = False, messages_table: str = AGENT_MESSAGES) -> None:
-        self._database = database
-        self._skip_bad = skip_bad
-        self._messages_table = messages_table
+        self._database, self._skip_bad, self._messages_table = database, skip_bad, messages_table
         self.done = 0
         [(self.total,)] = list(database.rows(self._statement("count")))
 

@@ -40,11 +40,8 @@ class Exported:
     def __init__(self, path: Path, member: str | None = None) -> None:
         self.name = path.name if member is None else f"{path.name}/{member}"
         self.done = 0
-        self._path = path
-        self._member = member
-        if member is None:
-            self.size = path.stat().st_size
-        else:
+        self._path, self._member, self.size = path, member, path.stat().st_size
+        if member is not None:
             with zipfile.ZipFile(path) as archive:
                 self.size = archive.getinfo(member).file_size
 
@@ -55,8 +52,7 @@ class Exported:
             if data is None:
                 notes.refuse(where, f"it is longer than {LONGEST_CONVERSATION:,} bytes")
                 continue
-            found = json_object(data, "it must be a JSON object")
-            if isinstance(found, dict):
+            if isinstance(found := json_object(data, "it must be a JSON object"), dict):
                 yield where, found
             else:
                 notes.refuse(where, found)
@@ -98,14 +94,12 @@ class _Splitter:
     """A splitter of a JSON array into its elements. It looks only at strings, brackets and commas."""
 
     def __init__(self, longest: int) -> None:
-        self.depth = 0
+        self.depth = self._string_bytes = 0
         self._longest = longest
         # The bytes from the start of the current element on. They have been scanned up to `_at`.
         self._data = bytearray()
         self._at = 0
-        self._in_string = False
-        self._string_bytes = 0
-        self._too_long = False
+        self._in_string = self._too_long = False
 
     def feed(self, block: bytes) -> Iterator[bytes | None]:
         self._data += block
@@ -161,10 +155,9 @@ class _Splitter:
 def _from_array(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Yields the blocks from the first that is not blank. This block must begin with the array."""
     for block in blocks:
-        first = block.removeprefix(_BOM).lstrip(_SPACE)
-        if first and not first.startswith(b"["):
-            raise Unreadable("the file must be a JSON array of conversations")
-        if first:
+        if first := block.removeprefix(_BOM).lstrip(_SPACE):
+            if not first.startswith(b"["):
+                raise Unreadable("the file must be a JSON array of conversations")
             yield first
             break
     yield from blocks
@@ -178,11 +171,7 @@ class Export:
     def __init__(
         self, path: Path, form: str, read: Read, ids: tuple[str, ...], title: str, *, skip_bad: bool = False
     ) -> None:
-        self.format = form
-        self._read = read
-        self._ids = ids
-        self._title = title
-        self._skip_bad = skip_bad
+        self.format, self._read, self._ids, self._title, self._skip_bad = form, read, ids, title, skip_bad
         self._files = files(path)
         self.total: int | None = sum(file.size for file in self._files)
 
@@ -213,10 +202,9 @@ class Export:
 def files(path: Path) -> list[Exported]:
     """Returns the files of conversations in an export. If the path is a file, the file may have any name."""
     if path.is_dir():
-        found = [Exported(file) for file in sorted(path.iterdir()) if _NAME.fullmatch(file.name)]
-        if not found:
-            raise InvalidSource(f"the folder {path.name} has no conversations.json")
-        return found
+        if found := [Exported(file) for file in sorted(path.iterdir()) if _NAME.fullmatch(file.name)]:
+            return found
+        raise InvalidSource(f"the folder {path.name} has no conversations.json")
     if not zipfile.is_zipfile(path):
         return [Exported(path)]
     with zipfile.ZipFile(path) as archive:

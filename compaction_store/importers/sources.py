@@ -149,7 +149,6 @@ def moment(value: Any) -> str | None:
     if type(value) not in (int, float) or value < 0:
         return None
     try:
-        seconds = value if value < _LAST_SECOND else value / 1000
-        return datetime.fromtimestamp(seconds, UTC).isoformat()
+        return datetime.fromtimestamp(value if value < _LAST_SECOND else value / 1000, UTC).isoformat()
     except (OverflowError, ValueError, OSError):
         return None
