@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -57,9 +57,7 @@ def server(host: str | None, port: int | None, database: str | None) -> Attribut
 
 
 def result_attributes(operation: str, result: Any) -> Attributes:
-    readers = _RESULTS.get(operation, {})
-    facts = _run(result) if operation in _RUNS else ((name, read(result)) for name, read in readers.items())
-    found = {f"{_OURS}.{name}": value for name, value in facts}
+    found = {f"{_OURS}.{name}": value for name, value in _facts(operation, result)}
     if operation in _WITH_VIEW and any(e.number is not None for e in getattr(result, "view", result).elements):
         found[COMPACTED] = True
     return found
@@ -83,25 +81,15 @@ def _run(run: Any) -> Iterator[tuple[str, Any]]:
         yield "errors", tuple(type(error).__qualname__ for error in run.errors)
 
 
-_Readers = dict[str, Callable[[Any], Any]]
-_VIEW: _Readers = {
-    "pos": attrgetter("pos"), "elements": lambda view: len(view.elements), "tokens": attrgetter("tokens"),
-}  # fmt: skip
-#: The attributes of the result of a method, and how each is read.
-_RESULTS: dict[str, _Readers] = {
-    "append": {"messages": len, "tokens": lambda new: sum(m.tokens for m in new), "pos": lambda new: new[-1].pos},
-    "view": _VIEW,
-    "fit": _VIEW,
-    "plan": {
-        "reason": attrgetter("reason"), "tokens.before": attrgetter("before.tokens"),
-        "tokens.after": attrgetter("after.tokens"),
-    },
-    "audit.verify": {
-        "level": attrgetter("level"), "entries": attrgetter("entries"), "findings": lambda found: len(found.findings),
-    },
-    "seen_by": {"evidence": attrgetter("evidence"), "pos": attrgetter("view.pos")},
-}  # fmt: skip
-_RUNS = ("compact", "repair")
+def _facts(operation: str, result: Any) -> Iterable[tuple[str, Any]]:
+    if operation in ("compact", "repair"):
+        return _run(result)
+    if operation == "append":
+        return ("messages", len(result)), ("tokens", sum(m.tokens for m in result)), ("pos", result[-1].pos)
+    read = ((name, attrgetter(path)(result)) for name, path in _DATA["results"].get(operation, {}).items())
+    return ((name, len(value) if isinstance(value, tuple | list) else value) for name, value in read)
+
+
 _WITH_VIEW = ("view", "fit", "compact", "repair", "seen_by")
 
 
@@ -115,19 +103,18 @@ def request_attributes(client: Any, parameters: Mapping[str, Any]) -> Attributes
     url = getattr(client, "base_url", None)
     if isinstance(host := getattr(url, "host", None), str) and host:
         attributes["server.address"] = plain(host)
-        port = getattr(url, "port", None)
         default = 80 if getattr(url, "scheme", "") == "http" else 443
-        attributes["server.port"] = port if isinstance(port, int) else default
+        attributes["server.port"] = port if isinstance(port := getattr(url, "port", None), int) else default
     return attributes
 
 
 def request_settings(parameters: Mapping[str, Any]) -> Attributes:
     """Returns the sampling parameters and the limits of a request as attributes."""
-    attributes: Attributes = {}
-    for name, kind in _REQUEST.items():
-        if isinstance(value := parameters.get(name), int | float):
-            attributes[f"gen_ai.request.{name.replace('completion_', '')}"] = kind(value)
-    return attributes
+    return {
+        f"gen_ai.request.{name.replace('completion_', '')}": kind(value)
+        for name, kind in _REQUEST.items()
+        if isinstance(value := parameters.get(name), int | float)
+    }
 
 
 def answer_attributes(answer: Mapping[str, Any]) -> Attributes:
@@ -143,16 +130,14 @@ def answer_attributes(answer: Mapping[str, Any]) -> Attributes:
 
 def token_usage(answer: Mapping[str, Any]) -> dict[str, int]:
     """Returns the numbers of billed input and output tokens. Sums the passes if the API reports several."""
-    usage = answer.get("usage")
-    if not isinstance(usage, dict):
+    if not isinstance(usage := answer.get("usage"), dict):
         return {}
     passes = [one for one in usage.get("iterations") or () if isinstance(one, dict)] or [usage]
     return {"input": _sum(passes, _USAGE), "output": _sum(passes, ("output_tokens",))}
 
 
 def _sum(usages: Iterable[Mapping[str, Any]], names: Iterable[str]) -> int:
-    found = [usage.get(name) for usage in usages for name in names]
-    return sum(value for value in found if isinstance(value, int))
+    return sum(value for usage in usages for name in names if isinstance(value := usage.get(name), int))
 
 
 def request_content(parameters: Mapping[str, Any]) -> Attributes:

@@ -39,10 +39,8 @@ class OpenSpan:
     """A span that has not ended, and the labels of its measurements."""
 
     def __init__(self, telemetry: Telemetry, span: Span, labels: Attributes) -> None:
-        self._telemetry = telemetry
-        self._span = span
+        self._telemetry, self._span, self.labels = telemetry, span, labels
         self._retries = 0
-        self.labels = labels
 
     def set_attributes(self, attributes: Attributes) -> None:
         self._span.set_attributes(attributes)
@@ -228,8 +226,7 @@ def model_call(client: Any, parameters: Mapping[str, Any]) -> AbstractContextMan
 
     Yields a function that must be called with the answer or the exception, and returns it.
     """
-    current = _current.get()
-    if current is None:
+    if (current := _current.get()) is None:
         return nullcontext(lambda answer: answer)
     telemetry, thread = current
     return telemetry.model_call(client, parameters, thread)

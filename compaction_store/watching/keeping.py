@@ -99,8 +99,7 @@ class Keeper:
         """
         stored, seq = self._stored(to.thread, uid)
         at = min(skip, len(stored))
-        rest = iter(messages)
-        new: list[Payload] = []
+        rest, new = iter(messages), list[Payload]()
         for message in rest:
             if at == len(stored) or stored[at] not in (None, _digest(message)):
                 new.append(message)
@@ -117,8 +116,7 @@ class Keeper:
 
     def _stored(self, thread: str, uid: str) -> tuple[list[bytes | None], int]:
         """Returns a digest of each message of the file's last generation, and the last seq."""
-        stored: list[bytes | None] = []
-        seq = 0
+        stored, seq = list[bytes | None](), 0
         found = self.thread(thread)
         if uid and (found is None or str(found.thread_uid) != uid) and self.thread(f"erased:{uid}") is not None:
             raise ErasedSession
@@ -281,8 +279,7 @@ def restore(
 
 def _seqs(store: Reader, thread: str, generation: int | None) -> list[int]:
     """Returns the seqs of the messages of one generation of a file, by default of the last."""
-    found: list[int] = []
-    number = 1
+    found, number = list[int](), 1
     for message in store.replay(thread):
         if message.payload is None or message.payload.get("type") != REWRITTEN:
             found.append(message.seq)

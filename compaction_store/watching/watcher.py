@@ -67,8 +67,7 @@ class SessionFile:
     @property
     def target(self) -> Target:
         lines = self.source_id + LINES
-        session = self.source_id.partition("/")[0]
-        return Target(self.prefix + lines, key_of(self.form, lines), self.prefix + session)
+        return Target(self.prefix + lines, key_of(self.form, lines), self.prefix + self.source_id.partition("/")[0])
 
     @property
     def about(self) -> dict[str, str]:
@@ -147,8 +146,7 @@ class SessionScan:
             except OSError:
                 self.forget(path)
                 continue
-            is_fresh = time.time_ns() - state.st_ctime_ns < _COARSE
-            if file is not None and (is_fresh or state_of(state) != file.state):
+            if file and (time.time_ns() - state.st_ctime_ns < _COARSE or state_of(state) != file.state):
                 found.append((state.st_ctime_ns, file))
         if is_walk:
             self._walk_at = time.monotonic() + (time.process_time() - begin) / _SHARE
@@ -226,8 +224,7 @@ def notify(folder: Path) -> None:
 
 
 def state_folder() -> Path:
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "compaction-store" / "watch"
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "compaction-store" / "watch"
 
 
 @dataclass
@@ -386,8 +383,7 @@ class Watcher:
 
     def _keep_open(self, file: SessionFile, opened: IO[bytes]) -> None:
         found = os.fstat(opened.fileno())
-        is_old = found.st_mtime_ns < self._began - 60 * 10**9
-        if file.is_left or (self.is_away and not file.offset and is_old):
+        if file.is_left or (self.is_away and not file.offset and found.st_mtime_ns < self._began - 60 * 10**9):
             return
         is_same = found.st_size >= file.offset and edges(opened, file.offset) == file.mark if file.offset else True
         before, after = file.state.split(":"), state_of(found).split(":")
@@ -514,8 +510,7 @@ class Watcher:
                 path = str(restored.path)
             opening, subject = partial(file.source, path, offset), file.target.subject
             # More messages than lines: the others say that the file was rewritten.
-            was_rewritten = file.seq != file.index
-            for result in keeper.converse(opening, file.prefix, subject, self._look_if_due, was_rewritten):
+            for result in keeper.converse(opening, file.prefix, subject, self._look_if_due, file.seq != file.index):
                 self._tell(file, result)
 
     def _tell(self, file: SessionFile, result: ThreadImported) -> None:
