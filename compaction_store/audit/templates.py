@@ -117,4 +117,7 @@ def moment(value: datetime | str | None) -> str:
         return ""
     at = datetime.fromisoformat(value) if isinstance(value, str) else value
     # Milliseconds, because several entries are often written in one second.
-    return f"{at.astimezone(UTC).isoformat(' ', 'milliseconds').removesuffix('+00:00')} UTC"
+    try:
+        return f"{at.astimezone(UTC).isoformat(' ', 'milliseconds').removesuffix('+00:00')} UTC"
+    except OverflowError:  # the first and the last day, in some time zones
+        return at.isoformat(" ", "milliseconds")
