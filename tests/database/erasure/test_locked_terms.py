@@ -111,13 +111,18 @@ def test_a_term_that_is_shortened_says_which_one(thread: Face) -> None:
 
 
 def test_a_list_shows_that_a_term_was_ended_early(thread: Face) -> None:
-    thread.custody.retain("t", LATER, reason="the law")
-    assert kept_by(reversed(events(thread))).words(str) == [f"retained until {LATER}"]
-    thread.custody.retain("t", PAST, reason="cleanup")
+    def since(pos: int) -> str:
+        [event] = [each for each in events(thread) if each.pos == pos]
+        return f"since {event.created_at} by {event.actor or event.login}"
+
+    first = thread.custody.retain("t", LATER, reason="the law").pos
+    assert kept_by(reversed(events(thread))).words(str) == [f"retained until {LATER}, {since(first)}"]
+    second = thread.custody.retain("t", PAST, reason="cleanup").pos
     kept = kept_by(reversed(events(thread)))
-    assert (kept.shortened, kept.locked, kept.words(str)) == (True, False, [f"retained until {PAST}, shortened"])
-    thread.custody.retain("t", LATER, reason="again", locked=True)
-    assert kept_by(reversed(events(thread))).words(str) == [f"retained and locked until {LATER}"]
+    assert (kept.shortened, kept.locked) == (True, False)
+    assert kept.words(str) == [f"retained until {PAST}, shortened, {since(second)}"]
+    third = thread.custody.retain("t", LATER, reason="again", locked=True).pos
+    assert kept_by(reversed(events(thread))).words(str) == [f"retained and locked until {LATER}, {since(third)}"]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,12 @@ SLIPS: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda s: s.custody.retain("t", "2031-01-01", reason="law"),
         "until must be a datetime",
     ),
-    "a list of outcomes": (lambda s: list(s.compactions(outcome=["failed"])), "outcome must be one of .* not list"),
+    "a list of kinds": (lambda s: list(s.compactions(kind=["summary"])), "kind must be one of .* not list"),
+    "a list in the outcomes": (
+        lambda s: list(s.compactions(outcome=[["failed"]])),
+        "outcome must be one of .* not list",
+    ),
+    "no outcomes": (lambda s: list(s.compactions(outcome=[])), "outcome must "),
     "a message as the seq": (
         lambda s: s.audit.explain("t", s.message("t", 1)),
         "seq must be an integer >= 1, not Message",
