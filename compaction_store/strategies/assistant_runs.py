@@ -50,8 +50,7 @@ class AssistantRuns(base.Summarizing):
         when = cast("Threshold | None", self.when)
         if when is not None and not when.is_reached(elements, limit, planner_of(ctx).now):
             return
-        tail = max(self.retain, held_unread(elements, limit))
-        runs = self.runs(elements, tail, ctx.links)
+        runs = self.runs(elements, max(self.retain, held_unread(elements, limit)), ctx.links)
         asks = [self.ask(*run, f"a run of the assistant's messages, {run}", allow=self.allow) for run in runs]
         for ask in self._worth_asking(ctx, elements, asks):
             error = yield from base.attempt(ctx, ask)

@@ -313,10 +313,9 @@ class _Options(BaseStrategy):
         own = {
             name for kind in type(self).__mro__ if kind.__module__ != __name__ for name in inspect.get_annotations(kind)
         }
-        listed = sorted(fields(cast("Any", self)), key=lambda one: one.name not in own)
         given = [
             f"{one.name}={_shown(value)}"
-            for one in listed
+            for one in sorted(fields(cast("Any", self)), key=lambda one: one.name not in own)
             if one.metadata["shown"] and (value := getattr(self, one.name)) != _kept(one, one.default)
         ]
         return f"{type(self).__name__}({', '.join(given)})"

@@ -86,11 +86,9 @@ class ClearToolResults(base.Pinnable):
         ends = {element.end_seq: place for place, element in enumerate(elements)}
         saved = -sum(counter.messages(change.messages) for change in changes)
         for change in changes:
-            span = elements[starts[change.start_seq] : ends[change.end_seq] + 1]
-            saved += sum(element.tokens for element in span)
+            saved += sum(element.tokens for element in elements[starts[change.start_seq] : ends[change.end_seq] + 1])
         least = summary_room.least_saving(self.clear_at_least, sum(element.tokens for element in elements))
-        enough = missing is not None and saved >= missing > 0
-        return changes if enough or saved >= least else []
+        return changes if (missing is not None and saved >= missing > 0) or saved >= least else []
 
     def changes(self, elements: Sequence[Element], counter: Counter) -> Iterator[Change]:
         """Yields a change for each contiguous run of messages with results to clear."""
@@ -178,8 +176,7 @@ def _without_input(message: Payload, call: _Call, counter: Counter, place: str) 
     def exchange(piece: Content) -> Any:
         before = counter.text(_text(piece.value))
         given = parsed(piece.value) if isinstance(piece.value, str) else piece.value
-        files = dict.fromkeys(used_files(ToolCall(None, call.tool, "", given)))
-        line = stand_ins.input_cleared(before, place, files)
+        line = stand_ins.input_cleared(before, place, dict.fromkeys(used_files(ToolCall(None, call.tool, "", given))))
         new: Any = line if piece.kind == "text" else {"input": line}
         new = compact(new) if piece.kind == "arguments" else new
         return piece.value if counter.text(_text(new)) >= before else new
@@ -225,8 +222,7 @@ def _cleared(
             continue
         messages[found.message] = _put(message, found, new)
     for call in calls:
-        old = messages[call.message]
-        messages[call.message] = _without_input(old, call, counter, _seq(element, call.message))
+        messages[call.message] = _without_input(messages[call.message], call, counter, _seq(element, call.message))
     if all(a is b for a, b in zip(messages, element.messages, strict=True)) or any(map(is_erased, messages)):
         return None
     return tuple(messages)

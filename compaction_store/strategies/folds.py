@@ -97,8 +97,7 @@ class _Stretches:
         self._spoken = self._spoken or any(self._spoken_at[low : high + 1])
         after = high + 1
         may_end = not self._before_reply or after == len(self._replies) or self._replies[after]
-        end = high if self._spoken and may_end else last.end
-        self._listed[-1] = _Stretch(last.low, end, high)
+        self._listed[-1] = _Stretch(last.low, high if self._spoken and may_end else last.end, high)
         self.size += self._listed[-1].size - last.size
 
     def folds(self) -> list[Fold]:
@@ -199,8 +198,7 @@ class Scan:
         self._show(done, index)
         last = done[-1][0].high
         self._pieces.drop(last)
-        after = self._sizes.between(last + 1, index)
-        self._rebase(len(self._shown) - (index - last), self._total(index).less(after))
+        self._rebase(len(self._shown) - (index - last), self._total(index).less(self._sizes.between(last + 1, index)))
 
     def _show(self, done: Sequence[tuple[Fold, Folded]], index: Index) -> None:
         """Replaces the folded elements of the window, from the first of these folds on, with their summaries."""
@@ -210,8 +208,7 @@ class Scan:
         for fold, folded in done:
             tail += [*self._items[at : fold.low], folded.item]
             at = fold.high + 1
-            source = self._sizes.between(*fold)
-            self._saved = _Sums(*map(add, self._saved, source.less(_Sums(folded.tokens, 1, 0))))
+            self._saved = _Sums(*map(add, self._saved, self._sizes.between(*fold).less(_Sums(folded.tokens, 1, 0))))
         self._shown[place:] = [*tail, *self._items[at : index + 1]]
 
 

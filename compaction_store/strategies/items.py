@@ -190,8 +190,7 @@ class _Sliding(Generic[T]):
         return Slid(tuple(_put(self._pieces, self._made)), error)
 
     def _fold(self, fold: Fold, summary: T) -> Folded:
-        pieces = self._pieces[fold.low : fold.high + 1]
-        source = tuple(item for piece in pieces for item in piece.source)
+        source = tuple(item for piece in self._pieces[fold.low : fold.high + 1] for item in piece.source)
         self._made.append((fold, Piece(summary, source, is_summary=True)))
         return Folded(summary, _counted([summary], self._count)[0] if self._needs_tokens else 0)
 

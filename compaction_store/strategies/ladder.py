@@ -132,8 +132,7 @@ class Rungs:
 
     def _forms(self, layout: Layout, before: Sequence[Element] | None, goal: Goal, means: Means) -> Iterator[Choice]:
         """Yields a draft with summaries kept and one with summaries cut, then both without this ladder's summaries."""
-        views = [(layout, False)] + ([] if before is None else [(Layout(before, self.pins), True)])
-        for view, withdrawn in views:
+        for view, withdrawn in [(layout, False)] + ([] if before is None else [(Layout(before, self.pins), True)]):
             yield Choice(self._draft(view, goal, means), withdrawn)
             if any(element.is_summary for element in view.elements):
                 yield Choice(self._draft(view, goal, means, cut_summaries=True), withdrawn)
@@ -177,13 +176,11 @@ class Rungs:
     def rooms(self, layout: Layout, spans: Sequence[IndexSpan], goal: Goal) -> list[tuple[IndexSpan, int]]:
         """Returns the spans to summarize, each with the number of tokens that its framed summary may have."""
         sizes = [_tokens(layout, *span) for span in spans]
-        total = sum(element.tokens for element in layout.elements)
         # With a summary of up to this size, nothing else needs to change.
-        free = goal.limit - (total - sum(sizes))
+        free = goal.limit - (sum(element.tokens for element in layout.elements) - sum(sizes))
         for one, means in self._stages(goal):
             parts = [one.limit // share for share in _SHARES]
-            wanted = {max(free, parts[0]), free, self._least(), *parts}
-            for whole in sorted(wanted, reverse=True):
+            for whole in sorted({max(free, parts[0]), free, self._least(), *parts}, reverse=True):
                 shares = _shared(whole, spans, sizes, self._least())
                 if shares and (whole <= free or self._fits(layout, shares, one, means)):
                     return shares
@@ -270,8 +267,7 @@ class Ladder(base.Summarizing):
         super().__post_init__()
         number(self.start_cap, "start_cap", least=self.floor_cap)
         if self.target_tokens is not None:
-            least = (RESERVE if self.reserve is None else self.reserve) + 1
-            number(self.target_tokens, "target_tokens", least=least)
+            number(self.target_tokens, "target_tokens", least=(RESERVE if self.reserve is None else self.reserve) + 1)
 
     def limit(self, budget: TokenBudget | None) -> int:
         """Returns the number of tokens that the shortened view may have."""
@@ -321,8 +317,7 @@ class Ladder(base.Summarizing):
     def _summaries(self, ctx: CompactionContext, summarize: base.SummarySource, goal: Goal, rungs: Rungs) -> Steps:
         """Summarizes each span of old messages, and stops after the first failure of the summarizer."""
         layout = Layout(ctx.elements, self.pins, ctx.links)
-        end = rungs.end_of_old(layout, goal)
-        sized = [(span, _tokens(layout, *span)) for span in self.old(layout, end)]
+        sized = [(span, _tokens(layout, *span)) for span in self.old(layout, rungs.end_of_old(layout, goal))]
         spans = [span for span, size in sized if base.worth(ctx, size, summarize, self.min_saving)]
         spare = 0
         attempts = planner_of(ctx).attempts
@@ -353,8 +348,7 @@ class Ladder(base.Summarizing):
         end = writer.done_to if isinstance(writer, InParts) else None
         if error is not None and isinstance(writer, InParts) and end not in {None, elements[high].end_seq}:
             reason = f"{reason}, until a part failed"
-            done = replace(ask, end_seq=end, summarize=writer.joined(), reason=reason)
-            yield from base.attempt(ctx, done)
+            yield from base.attempt(ctx, replace(ask, end_seq=end, summarize=writer.joined(), reason=reason))
         return error
 
     def old(self, layout: Layout, end: int | None = None) -> Iterator[tuple[int, int]]:
@@ -410,8 +404,7 @@ class InParts:
             end = next(i for i in range(start, len(whole)) if whole[i].end_seq == end_seq) + 1
             part = replace(whole, elements=whole.elements[start:end])
             if whole.budget is not None:
-                share = whole.budget * part.tokens // max(1, whole.tokens)
-                part = replace(part, budget=max(1, share - _BETWEEN))
+                part = replace(part, budget=max(1, whole.budget * part.tokens // max(1, whole.tokens) - _BETWEEN))
             self._take((yield Call(self._summarize, part)))
             start = end
         return self.joined()

@@ -239,8 +239,7 @@ class SlidingWindow(base.Summarizing):
         """Returns whether the strategy's own summaries take so much of the budget that they must be summarized too."""
         if ctx.budget is None or self.threshold is not None:
             return False
-        taken = sum(element.tokens for element in ctx.elements if _is_own(element))
-        return _FULL * taken > ctx.budget.trigger_tokens
+        return _FULL * sum(element.tokens for element in ctx.elements if _is_own(element)) > ctx.budget.trigger_tokens
 
     def _worth(self, ctx: CompactionContext, inside: Sequence[Element]) -> bool:
         if "larger" in self.allow:

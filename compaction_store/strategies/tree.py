@@ -71,8 +71,7 @@ class SummaryTree(base.Summarizing):
             while (node := sent(growth, done)) is not None:
                 planner.rename(f"{self.name} level {node.level}")
                 what = "old messages" if node.level == 1 else "summaries"
-                ask = self.ask(node.start_seq, node.end_seq, f"{what} summarized")
-                error = yield from base.attempt(ctx, ask)
+                error = yield from base.attempt(ctx, self.ask(node.start_seq, node.end_seq, f"{what} summarized"))
                 if error is not None and not isinstance(error, Rejected | SpanConflict):
                     return
                 done = error is None
@@ -81,8 +80,7 @@ class SummaryTree(base.Summarizing):
 
     def growth(self, layout: Layout, unread: int = 0) -> Growth:
         """Yields the nodes to make. Besides the recent elements, the last `unread` ones are kept."""
-        kept = max(self.keep_recent, unread)
-        for low, high in layout.for_summaries(layout.first, len(layout.elements) - kept - 1):
+        for low, high in layout.for_summaries(layout.first, len(layout.elements) - max(self.keep_recent, unread) - 1):
             row: list[Node] = []
             for node in self._row(layout, low, high):
                 if node.level or (yield node._replace(level=1)):

@@ -155,8 +155,7 @@ class Draft:
             self._drop_summaries()
             if self.over > 0:
                 self._unjoin()
-                everything = [*self.middle, *self.ends[0]]
-                self._remove_until(everything, list(self._outwards()), and_summaries=True)
+                self._remove_until([*self.middle, *self.ends[0]], list(self._outwards()), and_summaries=True)
 
     def _ends_to_cut(self) -> list[int]:
         """Returns the indexes in `ends` whose elements are cut together with the middle.
