@@ -47,8 +47,7 @@ def has_force(sentence: str) -> bool:
     letters = set(_LETTERS.findall(sentence.lower()))
     if not _IN_ENGLISH.isdisjoint(letters) and _compiled(_ENGLISH).search(sentence) is not None:
         return True
-    may_be_latin = not sentence.isascii() or not _IN_LATIN.isdisjoint(letters)
-    if may_be_latin and _compiled(_LATIN).search(sentence) is not None:
+    if (not sentence.isascii() or not _IN_LATIN.isdisjoint(letters)) and _compiled(_LATIN).search(sentence) is not None:
         return True
     return _NOT_FROM_LATIN.search(sentence) is not None and _compiled(_OTHER).search(sentence) is not None
 

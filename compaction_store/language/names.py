@@ -174,8 +174,7 @@ def _path(text: str) -> Name | None:
         return Name(date[0], "number", date[0])
     parts = [part for part in _SEGMENT.split(text) if part]
     real = [part for part in parts if part not in (".", "..", "~")]
-    letters = [part for part in real if any(map(str.isalpha, part))]
-    if not letters:
+    if not any(any(map(str.isalpha, part)) for part in real):
         return None
     is_file = _extension(real[-1]) or _DOTTED.fullmatch(real[-1]) is not None
     is_relative = text.startswith(("~/", "./", "../"))

@@ -88,5 +88,4 @@ def is_random(run: str) -> bool:
     kinds = ["d" if c.isdigit() else "u" if c.isupper() else "l" for c in run if c.isalnum()]
     if not {"d", "u", "l"} <= set(kinds) or kinds.count("d") < _LEAST_DIGITS:
         return False
-    changes = sum(one != other for one, other in pairwise(kinds))
-    return changes >= _LEAST_CHANGES * len(kinds)
+    return sum(one != other for one, other in pairwise(kinds)) >= _LEAST_CHANGES * len(kinds)

@@ -125,10 +125,8 @@ def _native_parameters(
 ) -> Payload:
     """Returns the parameters of a compaction request. Raises NativeRefused if the span breaks a rule."""
     _check_native(request)
-    view = View("", 0, (*(request.before or ()), *request.elements))
-    arguments = render(view)
-    messages = arguments["messages"]
-    if all(block.get("type") == "compaction" for message in messages for block in _blocks(message)):
+    arguments = render(View("", 0, (*(request.before or ()), *request.elements)))
+    if all(block.get("type") == "compaction" for message in arguments["messages"] for block in _blocks(message)):
         raise errors.NativeRefused("there is nothing to summarize")
     compaction = {"type": "summarize"} | ({} if instructions is None else {"instructions": instructions})
     betas = {*arguments.pop("betas", ()), *fixed.get("betas", ()), SIGNED_BETA}
@@ -170,8 +168,7 @@ def _check_blocks(elements: Iterable[Element]) -> None:
 def _check_kept(request: Request) -> None:
     """Raises NativeRefused if the span's last turn, or a system message, goes on after it: the API would join turns."""
     following = next(iter(_roles(request.unquoted_after or ())), None)
-    last = [*_roles(request.elements)][-1:]
-    if following == "system" or [following] == last:
+    if following == "system" or [following] == [*_roles(request.elements)][-1:]:
         raise errors.NativeRefused(
             "the message after the span must have another role than the last message in the span, and not be a system"
             " message"

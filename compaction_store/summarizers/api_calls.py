@@ -286,8 +286,7 @@ def _list(given: Any) -> list[Any]:
 def _text(given: Any) -> str:
     """Returns a text, or the joined texts of a list of parts. Parts with a model's reasoning are left out."""
     if isinstance(given, list):
-        parts = map(_object, given)
-        return "".join(_text(part.get("text")) for part in parts if part.get("type") == "text")
+        return "".join(_text(part.get("text")) for part in map(_object, given) if part.get("type") == "text")
     return given if isinstance(given, str) else ""
 
 

@@ -113,9 +113,8 @@ class Cover:
         self._names = [_names_in(sentence.text, reader) for sentence in sentences]
         words = [_words(sentence.text) for sentence in sentences]
         spread = Counter(word for found in words for word in found)
-        count = len(sentences)
         # Use integers, because a sum of floats would depend on their order.
-        self._worth = {word: round(_SCALE * math.log(1 + count / times)) for word, times in spread.items()}
+        self._worth = {word: round(_SCALE * math.log(1 + len(sentences) / times)) for word, times in spread.items()}
         self._first: dict[str, int] = {}
         self._times = Counter[str]()
         self._used: set[str] = set()
@@ -308,8 +307,7 @@ def written(chosen: Chosen) -> str:
     lines: dict[tuple[PartName, tuple[int, ...], int], list[Sentence]] = {}
     for sentence in chosen.sentences:
         # An item keeps its own line; other sentences of a message are one line.
-        place = sentence.place if sentence.is_item else 0
-        lines.setdefault((sentence.part, sentence.seqs, place), []).append(sentence)
+        lines.setdefault((sentence.part, sentence.seqs, sentence.place if sentence.is_item else 0), []).append(sentence)
     found: dict[PartName, list[StateLine]] = {}
     for (part, seqs, _), said in lines.items():
         gaps = ["", *(" " if b.place == a.place + 1 else _GAP for a, b in pairwise(said))]

@@ -158,8 +158,7 @@ class OpenAISummarizer(ModelSummarizer):
 
 def is_client(client: object) -> bool:
     """Returns whether an object has the methods of OpenAI's client, sync or async."""
-    completions = getattr(getattr(client, "chat", None), "completions", None)
-    return completions is not None and hasattr(client, "with_options")
+    return getattr(getattr(client, "chat", None), "completions", None) is not None and hasattr(client, "with_options")
 
 
 def client_of(base_url: str | None, *, key_needed: bool) -> Any:

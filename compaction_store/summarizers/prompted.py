@@ -108,8 +108,7 @@ def judged(work: Work[Summary], request: Request, asked: Asked) -> Work[Summary]
 
 def prompt_for(instructions: str, max_tokens: int, request: Request, stays: Sequence[ElementJson] = ()) -> str:
     """Returns the prompt for notes. It asks for less than `max_tokens`, so that a longer answer is not cut off."""
-    rules = RULES.format(tokens=_room(max_tokens, request))
-    return "\n\n".join([instructions, *([STAYS] if stays else []), rules])
+    return "\n\n".join([instructions, *([STAYS] if stays else []), RULES.format(tokens=_room(max_tokens, request))])
 
 
 def _room(max_tokens: int, request: Request) -> int:
