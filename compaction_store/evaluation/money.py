@@ -137,8 +137,7 @@ def total(moneys: Iterable[Money], basis: Basis) -> MoneySum:
 def wasted(moneys: Iterable[Money]) -> float | None:
     """Adds up the costs of summaries that were not used; None if the cost of one is unknown."""
     parts = [money.wasted for money in moneys]
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    return None if None in parts else sum(part for part in parts if part is not None)
 
 
 def advice(folds: Sequence[FoldMoney]) -> str | None:
@@ -210,8 +209,7 @@ def _measured_again(before: ModelCall, call: ModelCall, grown: Mapping[int, int]
     if not before.usage.cache_read and not before.usage.cache_write:
         # Nothing was cached, so nothing was lost.
         return 0
-    new = grown[call.seq] - grown[before.seq]
-    return max(0, call.usage.fresh + call.usage.cache_write - new)
+    return max(0, call.usage.fresh + call.usage.cache_write - (grown[call.seq] - grown[before.seq]))
 
 
 def _as_in(call: ModelCall, tokens: int, model: ModelPrice) -> float:
@@ -229,8 +227,7 @@ def _cost(uses: Mapping[str, SummarizerUse], prices: Prices) -> float | None:
         if use.without_usage:
             return None
         if use.tokens:
-            price = prices.of(name)
-            if price is None:
+            if (price := prices.of(name)) is None:
                 return None
             spent += price.summary(use.input_tokens, use.output_tokens, use.cache_read, use.cache_write)
     return spent
@@ -352,8 +349,7 @@ def _price(name: str, given: Any) -> ModelPrice:
     for key in _KNOWN:
         value: Any = given.get(key)
         # This also refuses NaN.
-        is_number = type(value) in (int, float) and 0 <= value < _MILLION
-        if not is_number and (key in _NEEDED or value is not None):
+        if not (type(value) in (int, float) and 0 <= value < _MILLION) and (key in _NEEDED or value is not None):
             raise InvalidInput(
                 f"{key} of the price of {name!r} must be a number >= 0 and < {_MILLION:,} for a million tokens,"
                 f" not {_shown(value)}"

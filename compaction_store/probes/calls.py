@@ -123,9 +123,7 @@ def _without_documents(command: str) -> str:
 
 
 def _step_looks_up(step: Sequence[str]) -> bool:
-    if step[0] == "git":
-        return len(step) > 1 and step[1] in _GIT_LOOKS_UP
-    return step[0] in _SHELL_LOOKS_UP
+    return step[0] in _SHELL_LOOKS_UP if step[0] != "git" else len(step) > 1 and step[1] in _GIT_LOOKS_UP
 
 
 def changed_files(call: ToolCall) -> list[FileChange]:
@@ -136,8 +134,7 @@ def changed_files(call: ToolCall) -> list[FileChange]:
         return [change for change in _shell_changes(command) if _is_file(change.path)]
     if (patch := _patch(call)) is not None:
         return list(_patch_changes(patch))
-    change = _edited(call)
-    return [change] if change is not None else []
+    return [change] if (change := _edited(call)) is not None else []
 
 
 def _edited(call: ToolCall) -> FileChange | None:
@@ -194,8 +191,7 @@ def _patch(call: ToolCall) -> str | None:
             # This is an operation of OpenAI's apply_patch tool.
             verb = {"create_file": "Add", "delete_file": "Delete"}.get(given["type"], "Update")
             return f"*** {verb} File: {given['path']}"
-        texts = (value for value in given.values() if isinstance(value, str) and "*** Begin Patch" in value)
-        return next(texts, None)
+        return next((value for value in given.values() if isinstance(value, str) and "*** Begin Patch" in value), None)
     return None
 
 

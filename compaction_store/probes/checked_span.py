@@ -56,8 +56,7 @@ class CheckedSpan:
 
     def used_names(self, text: str, *, calls: int) -> list[Probe]:
         """Returns a probe for each name that a user, or at least `calls` calls, used in the span: is it in the view?"""
-        probe = self._probed(text)[0]
-        return list(probe.used(self.start_seq, self.end_seq, record=_NO_NUMBER, calls=calls))
+        return list(self._probed(text)[0].used(self.start_seq, self.end_seq, record=_NO_NUMBER, calls=calls))
 
     def text_at(self, place: Place) -> str | None:
         """Returns the text at a place in a message of the span, or None if it cannot be read."""
@@ -83,8 +82,7 @@ class CheckedSpan:
                 probe.append(seq)
             framed = framing.frame(text, self.start_seq, self.end_seq)
             seqs = list(self._facts.messages)
-            view = self._request.view
-            shown = (seqs[0], seqs[-1]) if seqs and getattr(view, "was_shown", False) else None
+            shown = (seqs[0], seqs[-1]) if seqs and getattr(self._request.view, "was_shown", False) else None
             probe.fold(Fold(_NO_NUMBER, self.start_seq, self.end_seq, (framed,), sources=shown))
             self._known[text] = probe, probe.finish()
         return self._known[text]

@@ -89,9 +89,8 @@ class MessageReading:
                 self._call(row, call, f"{path[0]}[{path[1]}]" if path[1:] else str(path[0]))
 
     def _content(self, content: Any, field: str, who: SpeechKind) -> None:
-        if isinstance(content, str):
-            if content:
-                self.said.append(Said(who, field, content))
+        if isinstance(content, str) and content:
+            self.said.append(Said(who, field, content))
         elif isinstance(content, list):
             for place, part in enumerate(content):
                 if isinstance(part, str):
@@ -167,9 +166,8 @@ def leaves(value: Any, field: str) -> Iterator[tuple[str, str]]:
     waiting: list[tuple[str, Any, int]] = [(field, value, 0)]
     while waiting:
         place, one, depth = waiting.pop()
-        if isinstance(one, str):
-            if one and not _is_data(one):
-                yield place, one
+        if isinstance(one, str) and one and not _is_data(one):
+            yield place, one
         elif isinstance(one, bool) or one is None or depth > _DEEPEST:
             continue
         elif isinstance(one, int | float):

@@ -336,8 +336,7 @@ class ThreadProbe:
         said = [(n, one) for n, reading_ in enumerate(reading) for one in reading_.said]
         there = passages.with_phrases(value for one in element.superseded for value in (one.old, one.new))
         for one in element.superseded:
-            about = one.about.split()
-            stating = [index for index in there[one.old] if passages.has_words(index, about)]
+            stating = [index for index in there[one.old] if passages.has_words(index, one.about.split())]
             if stating:
                 text, start, end = passages.place(stating[0])
                 place = Place(_field(*said[text]), start, end, record=fold.record)
@@ -368,8 +367,7 @@ class ThreadProbe:
                         self.probes.append(probe)
                     else:
                         wanted = words(_ESCAPE.sub("  ", said.text[start:end]))
-                        piece = piece_at_cut(plain, start, end)
-                        self._unsourced.append(_Unsourced(probe, wanted, *sources, piece))
+                        self._unsourced.append(_Unsourced(probe, wanted, *sources, piece_at_cut(plain, start, end)))
 
 
 # The number of elements at the end of the view that may have the call of a result. A result comes soon after its call.
