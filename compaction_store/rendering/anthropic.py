@@ -128,8 +128,7 @@ def notes(block: Payload, element: Element) -> str:
     text = block.get("content")
     if not isinstance(text, str):
         blocks.refuse(element.seq, 0, "an encrypted summary cannot be converted to the requested format")
-    framed: str = framing.frame(text, element.seq, element.end_seq)["content"]
-    return framed
+    return str(framing.frame(text, element.seq, element.end_seq)["content"])
 
 
 def _messages(found: list[blocks.PlacedBlock], payload: Payload) -> Iterator[_Message]:
@@ -159,10 +158,8 @@ def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
         if is_call:
             new = _unused(name, taken)
             call = placed[place][1]
-            answer = pairs.answers.get(place)
-            if answer is None:
-                result: Payload = {"type": rows[place].answer, "content": blocks.NO_RESULT, "is_error": True}
-            else:
+            result: Payload = {"type": rows[place].answer, "content": blocks.NO_RESULT, "is_error": True}
+            if (answer := pairs.answers.get(place)) is not None:
                 result = placed[answer][1]
             if new != name:
                 call = {**call, rows[place].id[0]: new}
@@ -171,9 +168,8 @@ def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
             results[id(call)] = {**result, row_of(result).id[0]: new}
     for message in messages if steps else ():
         message.blocks = [b for b in message.blocks if not ((row := row_of(b)).step == "result" and row.is_clients)]
-    note = blocks.OF_ERASED if erased else blocks.OF_NO_CALL
     for place in pairs.orphans:
-        placed[place][0].blocks.append({"type": "text", "text": note})
+        placed[place][0].blocks.append({"type": "text", "text": blocks.OF_ERASED if erased else blocks.OF_NO_CALL})
     return results
 
 

@@ -275,9 +275,7 @@ def both(one: Payload, other: Payload, text_part: str) -> Payload:
     elif contents:
         lists = ([{"type": text_part, "text": each}] if isinstance(each, str) else each for each in contents)
         content = [part for parts in lists for part in parts]
-    found = {**one, **other, "content": content}
-    found.pop("refusal", None)
-    return found
+    return {name: value for name, value in {**one, **other, "content": content}.items() if name != "refusal"}
 
 
 # ---- pairs of calls and results, by the rule of `tool_pairs`: the nearest earlier unanswered call with the same id

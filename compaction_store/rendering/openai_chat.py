@@ -38,8 +38,7 @@ class _Said:
 def request(elements: Sequence[Element], *, join: bool) -> Payload:
     """Makes the arguments of a request to the Chat Completions API."""
     said = [one for element in elements for payload in shown(element) for one in _read(element, payload)]
-    erased = any(element.is_erased for element in elements)
-    messages = [one.message for one in _ordered(_joined(said), erased=erased)]
+    messages = [one.message for one in _ordered(_joined(said), erased=any(element.is_erased for element in elements))]
     return {"messages": blocks.joined(messages, "text") if join else messages}
 
 
@@ -51,9 +50,8 @@ def _read(element: Element, payload: Payload) -> Iterator[_Said]:
         if message.get("content") or any(message.get(name) for name in _SAYS) or message["role"] == "tool":
             yield _Said(element.seq, message, calls=[*calls])
     else:
-        bare = "role" not in payload
         for message in converted(element, payload, _image):
-            yield _Said(element.seq, message, bare, list(message.get("tool_calls", ())))
+            yield _Said(element.seq, message, "role" not in payload, list(message.get("tool_calls", ())))
 
 
 def as_it_is(payload: Payload) -> Payload | None:
@@ -87,8 +85,7 @@ def as_it_is(payload: Payload) -> Payload | None:
 
 def converted(element: Element, payload: Payload, image: Callable[[int, Payload], Payload]) -> Iterator[Payload]:
     """Converts a message of another format to chat messages."""
-    found = [_summary(part, element) for part in blocks.parts(element.seq, payload)]
-    kept = [part for part in found if part is not None]
+    kept = filter(None, [_summary(part, element) for part in blocks.parts(element.seq, payload)])
     for is_result, same in groupby(kept, lambda part: row_of(part.block).step == "result"):
         if is_result:
             for part in same:
@@ -209,12 +206,11 @@ def _ordered(said: list[_Said], *, erased: bool) -> Iterator[_Said]:
             calls.append((len(owners), name, False))
             owners.append((index, -1))
     pairs = blocks.paired(calls)
-    note = blocks.OF_ERASED if erased else blocks.OF_NO_CALL
     left_out = {owners[place][0] for place in pairs.orphans}
     answers = {owners[call]: owners[result][0] for call, result in pairs.answers.items()}
     for index, one in enumerate(said):
         if index in left_out:
-            yield _Said(one.seq, {"role": "user", "content": note})
+            yield _Said(one.seq, {"role": "user", "content": blocks.OF_ERASED if erased else blocks.OF_NO_CALL})
         elif one.message["role"] != "tool":
             yield from _answered(said, index, answers)
 
@@ -230,8 +226,7 @@ def _answered(said: list[_Said], index: int, answers: dict[tuple[int, int], int]
         name = _unused(call["id"], names)
         one.calls[place] = call if name == call["id"] else {**call, "id": name}
         found = answers.get((index, place))
-        message = {"role": "tool", "content": blocks.NO_RESULT} if found is None else said[found].message
-        content = message.get("content")
+        content = blocks.NO_RESULT if found is None else said[found].message.get("content")
         result = {"role": "tool", "tool_call_id": name, "content": "" if content is None else content}
         results.append(_Said(one.seq, result))
     yield _Said(one.seq, {**one.message, "tool_calls": one.calls})

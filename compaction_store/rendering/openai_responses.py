@@ -77,8 +77,7 @@ def _from_chat(seq: int, message: Payload) -> Iterator[Payload]:
             # Send plain text, because the parts of a reply need ids, which these parts do not have.
             content = "\n\n".join(str(part.get("text") or part.get("refusal") or "") for part in content)
         yield {"role": role, "content": content if isinstance(content, str) else _said(seq, role, content)}
-    for call in message.get("tool_calls", ()):
-        yield _call(seq, call)
+    yield from (_call(seq, call) for call in message.get("tool_calls", ()))
 
 
 def _call(seq: int, call: Any) -> Payload:
@@ -130,13 +129,12 @@ def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payloa
     pairs = paired(steps)
     # An item reference may refer to the call of any result. So if there is one, no result is replaced.
     orphans = frozenset[int]() if any(row.name == "item_reference" for row in rows) else frozenset(pairs.orphans)
-    note = OF_ERASED if erased else OF_NO_CALL
     unanswered: list[Payload] = []
     for place, (row, (seq, item)) in enumerate(zip(rows, items, strict=True)):
         if unanswered and row.answer is None:
             yield from unanswered
             unanswered = []
-        yield {"role": "user", "content": note} if place in orphans else item
+        yield {"role": "user", "content": OF_ERASED if erased else OF_NO_CALL} if place in orphans else item
         if row.answer is not None and place not in pairs.answers:
             if row.id_of(item) is None:
                 refuse(seq, row.id[0], "the call has no id")

@@ -221,14 +221,12 @@ def _way_out(view: View, seq: int) -> str:
     if (number := view.elements[index].number) is not None and number > 0:
         return f"revoke(thread_id, {number}) brings back the messages that it replaced"
     items = tool_pairs.items_of(view.elements)
-    span = tool_pairs.Links(items).closed(index, index)
-    if span is None:
+    if (span := tool_pairs.Links(items).closed(index, index)) is None:
         return f"append the result of its call, or hide the message with rewind(thread_id, {seq - 1})"
     low, high = span
     inside = [payload for item in items[low : high + 1] for payload in item]
     names = ["system"] if any(map(tool_pairs.is_system, inside)) else []
-    last = tool_pairs.last_user(items)
-    if last is not None and low <= last <= high:
+    if (last := tool_pairs.last_user(items)) is not None and low <= last <= high:
         names.append("last_user")
     allow = f", allow={{{', '.join(map(repr, names))}}}" if names else ""
     start, end = view.elements[low].seq, view.elements[high].end_seq
