@@ -103,19 +103,16 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
             head, data = self._summaries.get(thread.thread_id, (None, None))
             if head != thread.head:
                 lines = await self._lines(thread.thread_id) or []
-                key = {"project_key": project_key, "session_id": names[1]}
-                data = fold_session_summary(None, key, lines)["data"]
+                data = fold_session_summary(None, {"project_key": project_key, "session_id": names[1]}, lines)["data"]
                 remember(self._summaries, thread.thread_id, (thread.head, data), _SUMMARIES)
             found.append({"session_id": names[1], "mtime": _mtime(thread), "data": data})
         return found
 
     async def delete(self, key: Any) -> None:
         """Hides or erases a transcript, as `on_delete` says. A session is deleted with its subagents' transcripts."""
-        name = thread_id(**key)
-        names = [name]
+        names = [thread_id(**key)]
         if not key.get("subpath"):
-            prefix = (key["project_key"], key["session_id"])
-            names += [thread.thread_id for _, thread in await self._threads(*prefix)]
+            names += [thread.thread_id for _, thread in await self._threads(key["project_key"], key["session_id"])]
         # Delete the session last: if the process ends earlier, the session is still listed and can be deleted again.
         for each in reversed(names):
             self._known.pop(each, None)
@@ -139,8 +136,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         for seq, line in [(seq, line) for seq, line in known.boundaries.items() if seq in known.following]:
             while True:
                 view = await self._call("view", name)
-                preserved = [known.seqs[each] for each in preserved_by(line) if each in known.seqs]
-                last = min([seq, *preserved])
+                last = min([seq, *(known.seqs[each] for each in preserved_by(line) if each in known.seqs)])
                 folded = [element for element in view.elements if element.end_seq < last]
                 summary = summary_in(known.following[seq])
                 with suppress(Conflict):

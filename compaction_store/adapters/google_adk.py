@@ -149,8 +149,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         name = thread_id(session.app_name, session.user_id, session.id)
         payload = _payload(event)
         app, user, _ = _scoped(payload["actions"]["stateDelta"])
-        thread = await self._call.found("thread", name)
-        if thread is None:
+        if (await self._call.found("thread", name)) is None:
             raise SessionNotFoundError(f"Session {session.id} not found.")
         await self._change_states(session.app_name, session.user_id, app, user)
         if event.actions.compaction is None or not await self._compact(name, payload):
@@ -170,8 +169,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             first, last = compaction["startTimestamp"], compaction["endTimestamp"]
             seqs = {seq for seq, event in stored.events if first <= event["timestamp"] <= last}
             # Keep an earlier compaction that this one covers only in part. The ADK's requests keep it too.
-            whole = [set(range(element.seq, element.end_seq + 1)) <= seqs for element in view.elements]
-            begin, stop = _longest(whole)
+            begin, stop = _longest([set(range(element.seq, element.end_seq + 1)) <= seqs for element in view.elements])
             if begin == stop:
                 return False
             start, end = view.elements[begin].seq, view.elements[stop - 1].end_seq

@@ -57,8 +57,7 @@ def from_payload(payload: Payload) -> Any:
     ours = ours if isinstance(ours, dict) else {}
     role = payload.get("role")
     role = role if isinstance(role, str) else "user"
-    kind = ours.get("type", _OF_ROLE.get("system" if role == "developer" else role, "chat"))
-    own = _KINDS.get(kind, lc.ChatMessage)
+    own = _KINDS.get(ours.get("type", _OF_ROLE.get("system" if role == "developer" else role, "chat")), lc.ChatMessage)
     fields = {name: value for name, value in ours.items() if name not in {"type", "class"}}
     for name in ("name", "id", "tool_call_id"):
         if name in payload:
@@ -89,8 +88,7 @@ def usage(message: Any) -> Payload | None:
 
 def _call(call: Payload) -> Payload:
     rest = {name: value for name, value in call.items() if name not in _CALL}
-    arguments = json.dumps(call["args"], ensure_ascii=False, separators=(",", ":"))
-    function = {"name": call["name"], "arguments": arguments}
+    function = {"name": call["name"], "arguments": json.dumps(call["args"], ensure_ascii=False, separators=(",", ":"))}
     return {"id": call.get("id"), "type": "function", "function": function, **rest}
 
 

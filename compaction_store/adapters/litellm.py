@@ -427,8 +427,7 @@ def _summary(call: litellm_calls.Call, known: OrderedDict[str, Payload]) -> str 
     ]  # fmt: skip
     if any(isinstance(each, str) and each and text.startswith(each) for each in blocks):
         return None
-    written = [each for each in known if text == each or text.startswith(f"{each}\n\n")]
-    return max(written, key=len, default=text)
+    return max((each for each in known if text == each or text.startswith(f"{each}\n\n")), key=len, default=text)
 
 
 def _names(messages: list[Payload]) -> frozenset[str]:

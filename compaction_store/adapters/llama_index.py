@@ -141,8 +141,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
             return
         kept = alike(now[start:][::-1], given[start:][::-1])
         end = len(now) - kept
-        new = given[start : len(given) - kept]
-        if kept and self._adopt(key, view, items, start, end, new):
+        if kept and self._adopt(key, view, items, start, end, given[start : len(given) - kept]):
             return
         # No message after the changed range stays, or the range cannot be replaced. So hide the view from the range on,
         # and append the new messages.

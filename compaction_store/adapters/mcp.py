@@ -118,8 +118,7 @@ class McpTools:
         return tool._replace(description=text, fields={"thread_id": _THREAD, **tool.fields})
 
     def _fixed(self, tool: Tool) -> Tool:
-        left_out = ("thread_id", "after_thread")
-        fields = {name: field for name, field in tool.fields.items() if name not in left_out}
+        fields = {name: field for name, field in tool.fields.items() if name not in ("thread_id", "after_thread")}
         return tool._replace(fields=fields, required=tuple(name for name in tool.required if name in fields))
 
     async def _call_recall(self, name: str, given: Payload) -> Recalled:
@@ -215,8 +214,7 @@ class McpTools:
 
         messages = [message async for message in self._reader.replay(thread_id)]
         records = [record async for record in self._reader.compactions(thread_id)]
-        events = [event async for event in self._reader.audit.events(thread_id)]
-        thread = recorded(thread_id, messages, records, events)
+        thread = recorded(thread_id, messages, records, [event async for event in self._reader.audit.events(thread_id)])
         sent = {}
         for record, (seq, said) in next_requests(thread).items():
             seen = await self._reader.seen_by(thread_id, seq)

@@ -151,8 +151,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
             # If another writer came first, read again.
             with suppress(Conflict):
                 if rest:
-                    end = view.elements[-1].end_seq
-                    await self._call("adopt", rest, start_seq=element.seq, end_seq=end, **about)
+                    await self._call("adopt", rest, start_seq=element.seq, end_seq=view.elements[-1].end_seq, **about)
                 else:
                     await self._call("rewind", element.seq - 1, **about)
                 return payload

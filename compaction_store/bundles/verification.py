@@ -60,8 +60,7 @@ class BundleVerifier:
         if line["type"] == "manifest":
             self._begin(line)
             return None
-        named = self._walk.check(_entry(line, self._walk.tenant, self.lines))
-        for kind, ranges in named.items():
+        for kind, ranges in self._walk.check(_entry(line, self._walk.tenant, self.lines)).items():
             for start, end in ranges:
                 what = f"{ORDINALS[kind]} {start}" if start == end else f"{ORDINALS[kind]}s {start} to {end}"
                 self._walk.findings.add(line["pos"], f"the redaction names {what}, which it did not erase", self.lines)
@@ -170,12 +169,11 @@ def _bytes(value: str | None) -> bytes | None:
 
 def _entry(line: Line, tenant: str, number: int) -> Entry:
     kind = line["type"]
-    columns = [line[name] for name in chain.COLUMNS[kind]]
     return Entry(
         kind, line["pos"], line[ORDINALS[kind]] if kind in ORDINALS else 0, tenant, line["microseconds"],
         line.get("redacted_pos"), _bytes(line["salt"]), bytes.fromhex(line["commitment"]), bytes.fromhex(line["entry"]),
         line["payload" if kind == "message" else "body"], line.get("meta"), _bytes(line.get("meta_commitment")),
-        columns, number,
+        [line[name] for name in chain.COLUMNS[kind]], number,
     )  # fmt: skip
 
 

@@ -104,8 +104,7 @@ class _Verification:
     def _read_head(self, pos: int, kind: Kind | None) -> RowReader:
         """Reads the head again, to find out whether a row beyond it was appended in the meantime or is forged."""
         known = self.head
-        rows = yield RowRequest(None, done=self._walk.pos, total=known.last_pos)
-        self.head = ThreadHead._make(rows[0])
+        self.head = ThreadHead._make((yield RowRequest(None, done=self._walk.pos, total=known.last_pos))[0])
         if self.head.erased_pos is not None and known.erased_pos is None:
             # The walk starts again, because it read rows before they were erased. An erased thread cannot grow again.
             self.is_outdated = True
@@ -125,8 +124,7 @@ class _Verification:
     def _reread(self, kind: Kind, pos: int, start: int, end: int) -> RowReader:
         """Reads again the rows that a redaction names and that had content. What still has content is a finding."""
         while start <= end:
-            rows = yield RowRequest(kind, start, min(LONGEST_PAGE, end - start + 1))
-            page = self._pages.parser.entries(kind, rows)
+            page = self._pages.parser.entries(kind, (yield RowRequest(kind, start, min(LONGEST_PAGE, end - start + 1))))
             for entry in page:
                 if entry.ordinal <= end and entry.redacted_pos == pos:
                     self._walk.redactions.rows += 1
