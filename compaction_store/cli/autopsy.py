@@ -162,9 +162,8 @@ def _tables(sessions: Sequence[Replayed], most: int, more: str) -> Iterator[eval
 
 def _page(found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]) -> str:
     """Returns the HTML. Without `losses`, it quotes no transcript."""
-    body = [f"<p>{len(sessions):,} sessions have compactions.</p>"]
-    for one in _tables(sessions, _MOST, "{} more"):
-        body += evaluate.section(one)
+    tables = (part for one in _tables(sessions, _MOST, "{} more") for part in evaluate.section(one))
+    body = [f"<p>{len(sessions):,} sessions have compactions.</p>", *tables]
     if losses:
         body += ["<h2>Losses</h2>", "<ul>"]
         body += [f"<li>{escape(loss.session)}: {escape(sentence(loss.probe))}</li>" for loss in losses[:_MOST]]

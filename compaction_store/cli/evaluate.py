@@ -195,8 +195,7 @@ class ReplayOptions(Bundle):
             tokens.o200k_base(), self.seed, prices, self.model, window, self.replicates, self.plant, self._judge(),
             self.keep_runs, self._examiner(),
         )  # fmt: skip
-        own = () if self.plant else (RECORDED,)
-        return Setup(check_policies([*own, *self._policies()], settings), settings)
+        return Setup(check_policies([*(() if self.plant else (RECORDED,)), *self._policies()], settings), settings)
 
     def _policies(self) -> Iterator[Policy]:
         """Yields a policy for each combination of options, named by the strategy and the options that differ."""

@@ -247,10 +247,9 @@ def watch(
         folder = watcher.state_folder() / hashlib.sha256(f"{address}\n{db.tenant}".encode()).hexdigest()[:16]
         # A watcher must not wait long for a database that is away: it looks at the files instead.
         waker = watcher.Waker(folder)
-        telemetry = stack.enter_context(service.running("watch", waker.stop))
         opening = partial(
             compaction_store.Store.open, address, tenant=db.tenant, pool_size=2, actor=options.user_at_host(),
-            deadline=5, connect_timeout=5, telemetry=telemetry,
+            deadline=5, connect_timeout=5, telemetry=stack.enter_context(service.running("watch", waker.stop)),
         )  # fmt: skip
         loop = watcher.Watcher(opening, roots, folder, waker, every, partial(_show, out, service))
         silence = every + _LONGEST_LOOK

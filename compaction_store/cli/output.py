@@ -90,8 +90,7 @@ class _Console(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
+    width = None if (sys.stderr if stderr else sys.stdout).isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     return _Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
@@ -241,13 +240,12 @@ class Output:
             name, right, fold, cut, _ = parts[at]
             # Set the minimum width, because rich uses the longest word even for columns that must not wrap.
             whole = max(cell_len(named(text)) for text in (name, *(row[at] for row in rows)))
-            least = _NARROWEST if fold else whole if cut is None else cut
             table.add_column(
                 name,
                 justify="right" if right else "left",
                 no_wrap=not fold and cut is None,
                 overflow="fold" if fold else "ellipsis",
-                min_width=min(whole, least),
+                min_width=min(whole, _NARROWEST if fold else whole if cut is None else cut),
                 # A pipe has no width, but a cell as long as a prompt would be unreadable.
                 max_width=_WIDEST_CELL if fold else None,
             )

@@ -23,8 +23,7 @@ _READ = 4000
 
 
 def thread(value: ThreadValue, kept: Kept, *, metadata: bool = False) -> dict[str, Any]:
-    found = value.as_dict() if metadata else without_metadata(value)
-    return found | {
+    return (value.as_dict() if metadata else without_metadata(value)) | {
         "held": kept.held, "retained_until": kept.until, "locked": kept.locked, "shortened": kept.shortened
     }  # fmt: skip
 

@@ -101,8 +101,7 @@ def leases(
             for name, its in call.readers(store)
             for one in its.leases(budget)
         ]
-    columns = [*_THREAD, *words.LEASES]
-    call.rows(out, columns, rows, f"no thread of {call.where} is being compacted")
+    call.rows(out, [*_THREAD, *words.LEASES], rows, f"no thread of {call.where} is being compacted")
 
 
 def view(

@@ -80,8 +80,7 @@ def checked(
     lines: list[str] = []
     if not failed and summary.replacement is None:
         lines, summary = _completed(request, summary, outcomes, span, cut=cut)
-    left = (yield Call(_ask, checks, span, summary.text)) if lines else outcomes
-    document = _document(outcomes, left, lines, repair)
+    document = _document(outcomes, (yield Call(_ask, checks, span, summary.text)) if lines else outcomes, lines, repair)
     known = summary.checks or {}
     document["outcomes"] = [*known.get("outcomes", []), *document["outcomes"]]
     summary = replace(summary, checks={**known, **document})

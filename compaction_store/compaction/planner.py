@@ -293,8 +293,7 @@ class Planner:
             result = yield Call(asked.summarize, asked.request)
             if ask.checks and _is_text(result):
                 again = asked.again if getattr(asked.summarize, "can_repair", False) is True else None
-                summary = call.summary(result)
-                result = yield from checked(asked.request, summary, ask.checks, again=again, cut=ask.cut)
+                result = yield from checked(asked.request, call.summary(result), ask.checks, again=again, cut=ask.cut)
         except BaseException as error:
             if self._arrived(turn) and isinstance(error, Exception):
                 if isinstance(error, errors.ChecksFailed):

@@ -50,18 +50,15 @@ def _input(usage: Any) -> int | None:
     """Returns the sum of all input tokens. Anthropic reports cached tokens separately, and OpenAI includes them."""
     if not isinstance(usage, dict):
         return None
-    names = (_WHOLE_INPUT,) if _WHOLE_INPUT in usage else _INPUT
-    counts = [usage.get(name) or 0 for name in names]
-    tokens = sum(counts) if all(type(count) is int and count >= 0 for count in counts) else 0
-    return tokens or None
+    counts = [usage.get(name) or 0 for name in ((_WHOLE_INPUT,) if _WHOLE_INPUT in usage else _INPUT)]
+    return (sum(counts) if all(type(count) is int and count >= 0 for count in counts) else 0) or None
 
 
 def calibrated(local: int, budget: TokenBudget, found: Reported | None) -> Measured:
     """Estimates a view of `local` tokens from the measurement of an earlier view."""
     if found is None or found.local < 1 or (own := found.tokens - budget.overhead) < found.local * _LEAST_RATE:
         return Measured(local, local)
-    then = Measured(own, found.local, "calibrated", min(_MOST_RATE, own / found.local), seq=found.seq)
-    return then.moved(local)
+    return Measured(own, found.local, "calibrated", min(_MOST_RATE, own / found.local), seq=found.seq).moved(local)
 
 
 def is_worth_counting(measured: Measured, budget: TokenBudget) -> bool:
