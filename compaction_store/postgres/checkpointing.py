@@ -42,8 +42,7 @@ class _StoredThreads:
             self.renew()
 
     def states(self, places: Sequence[tuple[UUID, str, int | None]]) -> dict[UUID, ThreadHead]:
-        rows = self._timed(queries.states, places) if places else []
-        return {row[0]: ThreadHead._make(row) for row in rows}
+        return {row[0]: ThreadHead._make(row) for row in (self._timed(queries.states, places) if places else [])}
 
     def answers(self, requests: Sequence[tuple[UUID, str, RowRequest]]) -> Mapping[UUID, Rows]:
         found: dict[UUID, list[tuple[Any, ...]]] = {uid: [] for uid, _, _ in requests}
@@ -75,8 +74,7 @@ def make_checkpoint(connection: Connection, request: CheckpointRequest) -> Check
     end = time.monotonic() + request.patience
     while request.made is None:
         previous = request.last()
-        patience = max(0.0, end - time.monotonic())
-        with queries.checkpointing(connection, request.tenant, patience):
+        with queries.checkpointing(connection, request.tenant, max(0.0, end - time.monotonic())):
             # The snapshot is older than the lock. If another checkpoint was made before this one had the lock, the
             # snapshot may lack what that one signed.
             if request.last() != previous:

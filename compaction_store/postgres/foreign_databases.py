@@ -45,8 +45,7 @@ class ForeignPostgres:
 
     def statement(self, template: str, **tables: str) -> sql.Composed:
         """Inserts quoted table names into a statement. A name may begin with a schema and a dot."""
-        names = {field: sql.Identifier(*name.split(".")) for field, name in tables.items()}
-        return sql.SQL(template).format(**names)
+        return sql.SQL(template).format(**{field: sql.Identifier(*name.split(".")) for field, name in tables.items()})
 
     def rows(self, statement: Any, parameters: Any = (), *, page: int = 100) -> Iterator[Sequence[Any]]:
         """Runs a statement with its own cursor, which fetches `page` rows at a time."""

@@ -93,9 +93,8 @@ def condition(table: sa.Table, index: str) -> sa.TextClause:
 
 def commented() -> list[sa.MetaData]:
     """Returns the tables with the comments of the migration, because Alembic compares comments too."""
-    tables = {table.name: table for table in (*metadata.sorted_tables, *beside_log.sorted_tables)}
-    for name, table in tables.items():
-        text = (scripts() / "sql" / "comments" / f"{name}.sql").read_text(encoding="utf-8")
+    for table in (*metadata.sorted_tables, *beside_log.sorted_tables):
+        text = (scripts() / "sql" / "comments" / f"{table.name}.sql").read_text(encoding="utf-8")
         for _, column, comment in _COMMENT.findall(text):
             (table.columns[column] if column else table).comment = comment.replace("''", "'")
     return [metadata, beside_log]

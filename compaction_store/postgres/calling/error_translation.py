@@ -75,7 +75,8 @@ def judge(error: BaseException, of_thread: str, *, has_nodes: bool) -> Verdict:
         if state == _READ_ONLY:
             what = _DATA["read_only"].format(of_thread=of_thread)
         return Verdict(errors.DatabaseUnavailable(what, sqlstate=state), again=True, unknown=unknown)
-    if state == CANCELLED or (has_nodes and _is_of_a_node(state)):
+    # An error of a node is internal to Citus, or is for lack of a tenant, which the coordinator always has.
+    if state == CANCELLED or (has_nodes and state is not None and (state.startswith("XX") or state == _NO_TENANT)):
         what = "the server did not answer by the deadline" if state == CANCELLED else "a node of the cluster failed"
         if isinstance(error, CancelledByServer):
             what = "the server cancelled the statement: by the statement_timeout of the login, or by an administrator"
@@ -97,11 +98,6 @@ def said(state: str, otherwise: str) -> str:
 
 def sqlstate(error: BaseException) -> str | None:
     return error.sqlstate if isinstance(error, psycopg.Error) else None
-
-
-def _is_of_a_node(state: str | None) -> bool:
-    """Returns whether an error is internal to Citus, or is for lack of a tenant, which the coordinator always has."""
-    return state is not None and (state.startswith("XX") or state == _NO_TENANT)
 
 
 def _is_of_log(error: BaseException, *, has_nodes: bool) -> bool:

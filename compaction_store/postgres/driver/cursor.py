@@ -58,8 +58,7 @@ def driver_of(connection: Connection) -> Driver:
 def fetch(connection: Connection, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
     """Executes one statement and returns its rows; an empty list if it returns no rows."""
     driver = driver_of(connection)
-    cursor = driver.cursor(binary=True)
-    executed: Any = cursor.execute(statement.encode(), parameters)
+    executed: Any = driver.cursor(binary=True).execute(statement.encode(), parameters)
     result = (await_only(executed) if isinstance(driver, psycopg.AsyncConnection) else executed).pgresult
     return _rows(driver, result, tuple) if result.nfields else []
 

@@ -57,8 +57,7 @@ def name_of(key: Key) -> bytes:
 
 def is_lost(error: BaseException) -> bool:
     """Returns whether the server refused a statement that this module has named, and executed nothing."""
-    named = isinstance(error, _NOT_HERE) and _NAME in (error.diag.message_primary or "")
-    return named or is_outdated(error)
+    return (isinstance(error, _NOT_HERE) and _NAME in (error.diag.message_primary or "")) or is_outdated(error)
 
 
 def is_outdated(error: Any) -> bool:

@@ -39,8 +39,7 @@ def listed(connection: Connection, tenant: str, after: UUID | None, limit: int, 
     """Returns a page of the keys that any of the tables has, and any of the other queries, in this transaction."""
     uids: set[UUID] = set()
     given = {"tenant": tenant, "after": after or UUID(int=0), "limit": limit}
-    own = (_SQL[name] for name in ("heads", "threads", "messages", "compactions", "events"))
-    for statement in (*own, *others):
+    for statement in (*(_SQL[name] for name in ("heads", "threads", "messages", "compactions", "events")), *others):
         uids.update(uid for (uid,) in fetch(connection, paged(statement, after), given))
     return sorted(uids)[:limit]
 
@@ -48,8 +47,7 @@ def listed(connection: Connection, tenant: str, after: UUID | None, limit: int, 
 def paged(statement: str, after: UUID | None) -> str:
     """Returns a query with the condition of a page."""
     # A damaged row may have any key, also the lowest one.
-    page = _SQL["page"].format(than=">=" if after is None else ">")
-    return statement.format(page=page, **_CONDITIONS)
+    return statement.format(page=_SQL["page"].format(than=">=" if after is None else ">"), **_CONDITIONS)
 
 
 def of_page(connection: Connection, statement: str, tenant: str, uids: Sequence[UUID]) -> list[tuple[Any, ...]]:

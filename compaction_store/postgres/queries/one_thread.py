@@ -79,8 +79,7 @@ def _written(connection: Connection, value: bytes | None) -> Written:
     seq, pos, microseconds, head, replayed, uid = _WRITTEN.unpack_from(value)[3:-2:3]
     info = cursor.driver_of(connection).info
     written_at = _moment(microseconds).astimezone(info.timezone)
-    login = value[_WRITTEN.size :].decode(info.encoding)
-    return Written(seq, pos, written_at, head, replayed, UUID(bytes=uid), login)
+    return Written(seq, pos, written_at, head, replayed, UUID(bytes=uid), value[_WRITTEN.size :].decode(info.encoding))
 
 
 def append(

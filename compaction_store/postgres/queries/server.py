@@ -67,8 +67,7 @@ def refuse_lost_settings(connection: Connection, settings: Mapping[str, str]) ->
     """Raises an error if the session did not begin with all settings, and so may have more rights than it should."""
     if not settings:
         return
-    others = [name for name in settings if name != "role"]
-    [(role, lost)] = fetch(connection, _SQL["lost_settings"], (others,))
+    [(role, lost)] = fetch(connection, _SQL["lost_settings"], ([name for name in settings if name != "role"],))
     if settings.get("role", role) != role:
         lost = ["role", *lost]
     if lost:

@@ -54,9 +54,7 @@ class Facts(NamedTuple):
 def read(connection: Connection) -> Facts:
     """Reads all facts in one snapshot."""
     with queries.reading(connection):
-        found: dict[str, str] = {}
-        for name in _QUERIES:
-            found.update(facts(connection, name))
+        found = {subject: fact for name in _QUERIES for subject, fact in facts(connection, name)}
         roles: dict[str, str] = dict(facts(connection, "roles"))
         members = role_members.read(connection)
         notes = [note for (note,) in facts(connection, "notes")]

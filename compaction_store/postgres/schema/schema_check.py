@@ -151,8 +151,7 @@ def _expected(has_roles: bool, layout: Layout = SERVER) -> dict[str, str]:
 
 
 def _column(column: sa.Column[object]) -> str:
-    kind = _DIALECT.type_compiler_instance.process(column.type).lower()
-    parts = [kind.replace(' collate "c"', " collate C")]
+    parts = [_DIALECT.type_compiler_instance.process(column.type).lower().replace(' collate "c"', " collate C")]
     if not column.nullable:
         parts.append("not null")
     if column.computed is not None:
