@@ -72,8 +72,7 @@ async def append(
     receipt = None if view is None else receipts.receipt(view, durable=durable)
     start, known = time.monotonic(), known_threads.get(thread.thread_id)
     is_known = known is not None and db.server.has_all_threads
-    uid = known.thread_uid if known is not None and is_known else thread.uid
-    of = ThreadKey(uid, thread.tenant, thread.thread_id)
+    of = ThreadKey(known.thread_uid if known is not None and is_known else thread.uid, thread.tenant, thread.thread_id)
     new = queries.Append(of, batch.new, batch.counter, key, receipt, actor, expected, durable)
     seen = provider_compactions.records_for(batch.given.replies, (e.payload for e in batch.given.encoded))
     try:

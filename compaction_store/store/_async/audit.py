@@ -219,8 +219,7 @@ class AsyncAudit:
     ) -> AsyncIterator[models.Event]:
         reached = None
         if after is not None:
-            thread = await self._thread(after.thread_id)
-            reached = (after.created_at, thread.thread_uid, after.pos)
+            reached = (after.created_at, (await self._thread(after.thread_id)).thread_uid, after.pos)
         db, tenant = self._scope.db, self._scope.tenant
         async for event in pages.tenant_events(db, tenant, wanted, newest_first=newest_first, after=reached):
             yield event

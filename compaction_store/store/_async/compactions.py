@@ -113,8 +113,7 @@ async def compact(compacting: Compacting) -> CompactionRun:
 async def compact_measured(compacting: Compacting, view: View, budget: TokenBudget) -> CompactionRun:
     """Compacts a thread whose view has been measured and is over the budget, or must be compacted anyway."""
     leave = partial(_release, compacting.db, compacting.thread, compacting.run_id)
-    longest = LONGEST_RUN - _LEASE_SECONDS
-    keeper = AsyncLeaseKeeper(compacting, _renew, leave, _LEASE_SECONDS / 3, at_most=longest)
+    keeper = AsyncLeaseKeeper(compacting, _renew, leave, _LEASE_SECONDS / 3, at_most=LONGEST_RUN - _LEASE_SECONDS)
     try:
         run = await _compact_alone(compacting, view, budget, keeper)
     except BaseException as error:
@@ -244,8 +243,7 @@ async def _compact_alone(
 
 def _holder(claim: LeaseRow) -> str:
     who = "no actor given" if claim.holder is None else f"actor {claim.holder!r}"
-    since = "" if claim.held_since is None else f", since {time_text(claim.held_since)}"
-    return who + since
+    return who + ("" if claim.held_since is None else f", since {time_text(claim.held_since)}")
 
 
 async def run_and_commit(
@@ -334,9 +332,7 @@ async def repair(
 def _without(view: View, record: Compaction, inside: View) -> View:
     """Returns the view as if a record were revoked. Erasing anything in its span would have erased the record too."""
     span = [e for e in inside.elements if (record.start_seq or 0) <= e.seq <= (record.end_seq or 0)]
-    elements = []
-    for element in view.elements:
-        elements += span if element.number == record.number else [element]
+    elements = [each for element in view.elements for each in (span if element.number == record.number else [element])]
     return replace(view, elements=tuple(elements))
 
 
@@ -390,8 +386,7 @@ async def adopt(
     plan = adoption.parts(base.elements, first, last, made.stand_ins)
     if not plan:
         return ()
-    counting = await prepared(db, counter)
-    count = partial(summary_room.count_encoded, counting)
+    count = partial(summary_room.count_encoded, await prepared(db, counter))
     reason, actor, authority, listeners = order
     text = adoption.to_json(made, plan, count, counter=counter.name, reason=reason, actor=actor, authority=authority)
     run_id = uuid4()

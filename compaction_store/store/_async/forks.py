@@ -62,8 +62,7 @@ async def origin(db: AsyncConnections, thread: ThreadKey, seq: int, pos: int) ->
     key = ThreadKey(found.thread_uid, thread.tenant, "")
     name = await db.call(queries.name_of, key)
     rows = [] if name is None else await db.call(queries.replay, key, seq - 1, seq, 1)
-    created_at = typed_rows.message(rows[0]).created_at if rows else None
-    return Origin(name, found.thread_uid, found.pos, created_at)
+    return Origin(name, found.thread_uid, found.pos, typed_rows.message(rows[0]).created_at if rows else None)
 
 
 async def seen_in(db: AsyncConnections, thread: ThreadKey, pos: int, receipt: Payload) -> tuple[View, bool]:

@@ -220,8 +220,7 @@ class Audit:
     ) -> Iterator[models.Event]:
         reached = None
         if after is not None:
-            thread = self._thread(after.thread_id)
-            reached = (after.created_at, thread.thread_uid, after.pos)
+            reached = (after.created_at, (self._thread(after.thread_id)).thread_uid, after.pos)
         db, tenant = self._scope.db, self._scope.tenant
         for event in pages.tenant_events(db, tenant, wanted, newest_first=newest_first, after=reached):
             yield event

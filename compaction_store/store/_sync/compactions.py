@@ -114,8 +114,7 @@ def compact(compacting: Compacting) -> CompactionRun:
 def compact_measured(compacting: Compacting, view: View, budget: TokenBudget) -> CompactionRun:
     """Compacts a thread whose view has been measured and is over the budget, or must be compacted anyway."""
     leave = partial(_release, compacting.db, compacting.thread, compacting.run_id)
-    longest = LONGEST_RUN - _LEASE_SECONDS
-    keeper = LeaseKeeper(compacting, _renew, leave, _LEASE_SECONDS / 3, at_most=longest)
+    keeper = LeaseKeeper(compacting, _renew, leave, _LEASE_SECONDS / 3, at_most=LONGEST_RUN - _LEASE_SECONDS)
     try:
         run = _compact_alone(compacting, view, budget, keeper)
     except BaseException as error:
@@ -245,8 +244,7 @@ def _compact_alone(
 
 def _holder(claim: LeaseRow) -> str:
     who = "no actor given" if claim.holder is None else f"actor {claim.holder!r}"
-    since = "" if claim.held_since is None else f", since {time_text(claim.held_since)}"
-    return who + since
+    return who + ("" if claim.held_since is None else f", since {time_text(claim.held_since)}")
 
 
 def run_and_commit(
@@ -335,9 +333,7 @@ def repair(
 def _without(view: View, record: Compaction, inside: View) -> View:
     """Returns the view as if a record were revoked. Erasing anything in its span would have erased the record too."""
     span = [e for e in inside.elements if (record.start_seq or 0) <= e.seq <= (record.end_seq or 0)]
-    elements = []
-    for element in view.elements:
-        elements += span if element.number == record.number else [element]
+    elements = [each for element in view.elements for each in (span if element.number == record.number else [element])]
     return replace(view, elements=tuple(elements))
 
 
@@ -391,8 +387,7 @@ def adopt(
     plan = adoption.parts(base.elements, first, last, made.stand_ins)
     if not plan:
         return ()
-    counting = prepared(db, counter)
-    count = partial(summary_room.count_encoded, counting)
+    count = partial(summary_room.count_encoded, prepared(db, counter))
     reason, actor, authority, listeners = order
     text = adoption.to_json(made, plan, count, counter=counter.name, reason=reason, actor=actor, authority=authority)
     run_id = uuid4()

@@ -63,8 +63,7 @@ def origin(db: Connections, thread: ThreadKey, seq: int, pos: int) -> Origin | N
     key = ThreadKey(found.thread_uid, thread.tenant, "")
     name = db.call(queries.name_of, key)
     rows = [] if name is None else db.call(queries.replay, key, seq - 1, seq, 1)
-    created_at = typed_rows.message(rows[0]).created_at if rows else None
-    return Origin(name, found.thread_uid, found.pos, created_at)
+    return Origin(name, found.thread_uid, found.pos, typed_rows.message(rows[0]).created_at if rows else None)
 
 
 def seen_in(db: Connections, thread: ThreadKey, pos: int, receipt: Payload) -> tuple[View, bool]:

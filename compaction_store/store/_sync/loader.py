@@ -165,8 +165,7 @@ def import_bundle(db: Connections, tenant: str, lines: loads.Source) -> Imported
         staged.finish()
         thread = ThreadKey(staged.thread_uid, tenant, staged.manifest["thread_id"])
         db, about = db.with_more_time(staged.seconds), arguments.about(thread.thread_id)
-        added = db.call(queries.import_bundle, thread, staged, about, key=staged.head.hex())
-        return staged.result(added=added)
+        return staged.result(added=db.call(queries.import_bundle, thread, staged, about, key=staged.head.hex()))
 
 
 # ---- many threads: groups of short ones in one transaction each, and all others one by one
