@@ -163,8 +163,7 @@ class Load:
     def count_ahead(self) -> None:
         """Counts the tokens of the messages that were read ahead. May be called in another OS thread."""
         for place, payload, size in self._uncounted:
-            tokens = self.count(payload, size, place + 1)
-            self._encoded[place] = self._encoded[place]._replace(tokens=tokens)
+            self._encoded[place] = self._encoded[place]._replace(tokens=self.count(payload, size, place + 1))
         self._uncounted.clear()
 
     @property
@@ -351,8 +350,7 @@ class Load:
         raise refused
 
     def _refused(self, refusal: InvalidInput, place: int) -> InvalidInput:
-        where = f"message {place:,} of the load, of which {self.stored:,} are stored"
-        text = f"{where}: {refusal}{self._of_thread}"
+        text = f"message {place:,} of the load, of which {self.stored:,} are stored: {refusal}{self._of_thread}"
         if isinstance(refusal, InvalidMessage):
             return type(refusal)(text, index=place - 1, path=refusal.path)
         return type(refusal)(text)

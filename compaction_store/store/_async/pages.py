@@ -109,8 +109,7 @@ async def last_messages(db: AsyncConnections, thread: ThreadKey, count: int) -> 
         async for message in messages(db, thread, max(0, until - count), until):
             yield message
         return
-    rows = await db.call(queries.newest, thread, count)
-    for row in reversed(rows):
+    for row in reversed(await db.call(queries.newest, thread, count)):
         yield typed_rows.message(row)
 
 
@@ -175,8 +174,7 @@ def _random_bits(thread: models.Thread) -> int:
 
 def _next_limit(sizes: list[int], limit: int) -> int:
     """Returns how many rows to read next for a page of about four megabytes, from the sizes of the last rows."""
-    size = sum(sizes) // len(sizes) + 1
-    return max(1, min(_LONGEST_PAGE, limit * 16, _PAGE_BYTES // size))
+    return max(1, min(_LONGEST_PAGE, limit * 16, _PAGE_BYTES // (sum(sizes) // len(sizes) + 1)))
 
 
 _PAGE = 100

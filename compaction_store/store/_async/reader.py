@@ -128,10 +128,9 @@ class AsyncReader:
                 raise InvalidInput("role and settings must be left out with an engine: its connections have them")
         count = tokens.chosen(counter)
         arguments.instance(telemetry, Telemetry, "telemetry", optional=True)
-        keys = Keys.chosen(seal)
         db, share = await open_database(
             url, engine, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline,
-            settings=begun_with, telemetry=telemetry, keys=keys,
+            settings=begun_with, telemetry=telemetry, keys=Keys.chosen(seal),
         )  # fmt: skip
         shared_commits = AsyncSharedCommits(engines.pool_size(db.engine), is_on=share_commits)
         return cls._made(
@@ -313,8 +312,7 @@ class AsyncReader:
         wanted = ListFilter(subject, prefix, hidden)
         size = pages.THREADS_PAGE if limit is None or metadata is not None else min(limit, pages.THREADS_PAGE)
         if order == "recent":
-            place = recency(after) if after != "" else None
-            found = pages.recent_threads(self._db, self._tenant, place, wanted, size)
+            found = pages.recent_threads(self._db, self._tenant, recency(after) if after != "" else None, wanted, size)
         else:
             name = after.thread_id if isinstance(after, Thread) else after
             if name != "":

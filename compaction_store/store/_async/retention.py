@@ -70,8 +70,7 @@ def rule_body(older_than: timedelta | None, prefix: str, new_threads: timedelta 
 async def rule(db: AsyncConnections, tenant: str) -> Event | None:
     """Returns the newest event of the kind `rule` in the log of a tenant, or None if no rule is in force."""
     with suppress(ThreadNotFound):
-        log = ThreadKey(None, tenant, arguments.LOG)
-        async for event in pages.events(db, log, 0, ["rule"], newest_first=True):
+        async for event in pages.events(db, ThreadKey(None, tenant, arguments.LOG), 0, ["rule"], newest_first=True):
             return event if event.body.keys() & {OLDER_THAN, NEW_THREADS} else None
     return None
 

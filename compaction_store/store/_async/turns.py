@@ -262,8 +262,7 @@ def check_seconds(value: object, what: str, *, least: int, most: int) -> None:
 
 def pause(place: int, since: float) -> float:
     """Returns the seconds to the next poll: more for a late place in the queue, and for one that is long the same."""
-    longest = _LONGEST_FIRST if place == 1 else _LONGEST_PAUSE
-    return min(max(_FIRST_PAUSE * place, _PART * since), longest)
+    return min(max(_FIRST_PAUSE * place, _PART * since), _LONGEST_FIRST if place == 1 else _LONGEST_PAUSE)
 
 
 def timeout(found: TakeTurnRow, waited: float, thread_id: str) -> errors.TurnTimeout:

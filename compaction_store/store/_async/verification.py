@@ -176,8 +176,7 @@ async def _compared(
     call: Verification, thread: ThreadKey, since: KnownEntry | None, checkpoints: KnownCheckpoints, known: Known | None
 ) -> Report:
     """Verifies a thread and compares it with the checkpoints."""
-    pos = None if since is None else since.pos
-    head = ThreadHead._make(await call.db.call(queries.thread_state, thread, pos))
+    head = ThreadHead._make(await call.db.call(queries.thread_state, thread, None if since is None else since.pos))
     known = checkpoints.find(head.thread_uid) if known is None else known
     report = await _walk(call, thread._replace(uid=head.thread_uid), head, since, known)
     if thread.thread_id == arguments.LOG and call.level != "structure":

@@ -110,8 +110,7 @@ def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[mo
         for message in messages(db, thread, max(0, until - count), until):
             yield message
         return
-    rows = db.call(queries.newest, thread, count)
-    for row in reversed(rows):
+    for row in reversed(db.call(queries.newest, thread, count)):
         yield typed_rows.message(row)
 
 
@@ -176,8 +175,7 @@ def _random_bits(thread: models.Thread) -> int:
 
 def _next_limit(sizes: list[int], limit: int) -> int:
     """Returns how many rows to read next for a page of about four megabytes, from the sizes of the last rows."""
-    size = sum(sizes) // len(sizes) + 1
-    return max(1, min(_LONGEST_PAGE, limit * 16, _PAGE_BYTES // size))
+    return max(1, min(_LONGEST_PAGE, limit * 16, _PAGE_BYTES // (sum(sizes) // len(sizes) + 1)))
 
 
 _PAGE = 100

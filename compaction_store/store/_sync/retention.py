@@ -71,8 +71,7 @@ def rule_body(older_than: timedelta | None, prefix: str, new_threads: timedelta 
 def rule(db: Connections, tenant: str) -> Event | None:
     """Returns the newest event of the kind `rule` in the log of a tenant, or None if no rule is in force."""
     with suppress(ThreadNotFound):
-        log = ThreadKey(None, tenant, arguments.LOG)
-        for event in pages.events(db, log, 0, ["rule"], newest_first=True):
+        for event in pages.events(db, ThreadKey(None, tenant, arguments.LOG), 0, ["rule"], newest_first=True):
             return event if event.body.keys() & {OLDER_THAN, NEW_THREADS} else None
     return None
 
