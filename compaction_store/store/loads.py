@@ -113,7 +113,7 @@ class Load:
         self._log = provider_compactions.Log(options.key)
         # The salts of the first chunk if `load.threads` has sent it already. They show whether this load stored it.
         self._sent_salts = b""
-        self._uncounted: list[tuple[int, Payload, int]] = []
+        self._uncounted: list[tuple[int, str, int]] = []
         # Known after the first chunk. All later chunks must go to this thread, even if its name now belongs to another
         # thread.
         self.thread_uid: UUID | None = None
@@ -147,7 +147,7 @@ class Load:
     # ---- reading a whole thread ahead, to store it together with others
 
     def read_ahead(self, message: Any) -> int:
-        """Checks and encodes a message and returns its size. Does not count its tokens; `count_ahead` does."""
+        """Checks and encodes a message and returns its size. If counting takes long, `count_ahead` does it."""
         if type(message) is Observed:
             self._take(message)
             return 0
@@ -155,15 +155,20 @@ class Load:
         counter = BY_CALLER
         if tokens is None:
             counter, tokens = self._counter.name, 0
-            self._uncounted.append((len(self._encoded), encoded.payload, encoded.size))
+            if self._counter.is_ours and not self._counter.takes_long(encoded.size):
+                tokens = self.count(encoded.payload, encoded.size)
+            else:
+                # Keep the text: the caller may use the object again for the next message.
+                self._uncounted.append((len(self._encoded), encoded.text, encoded.size))
         row = Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
         self._encoded.append(row)
         return row.size
 
     def count_ahead(self) -> None:
         """Counts the tokens of the messages that were read ahead. May be called in another OS thread."""
-        for place, payload, size in self._uncounted:
-            self._encoded[place] = self._encoded[place]._replace(tokens=self.count(payload, size, place + 1))
+        for place, text, size in self._uncounted:
+            tokens = self.count(encoding.decode(text), size, place + 1)
+            self._encoded[place] = self._encoded[place]._replace(tokens=tokens)
         self._uncounted.clear()
 
     @property

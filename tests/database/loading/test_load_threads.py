@@ -185,6 +185,29 @@ def test_a_refused_thread_ends_the_load_or_is_reported(store: Any) -> None:
     assert sorted(t.thread_id for t in store.threads()) == ["a", "b", stub, "used", "z"]
 
 
+@pytest.mark.parametrize("length", [1, 20_000])
+@pytest.mark.parametrize(
+    "counter", [tokens.o200k_base(), tokens.from_callable(lambda payload: len(payload["content"]))]
+)
+def test_a_source_may_use_one_object_again_for_each_message(
+    faces: Any, url: str, counter: tokens.Counter, length: int
+) -> None:
+    store = faces.open(url, counter=counter)
+
+    def said(thread: int) -> Iterator[dict[str, Any]]:
+        one = {"role": "user", "content": ""}
+        for number in range(1, 4):
+            one["content"] = "some words " * number * (thread + 1) * length
+            yield one
+
+    list(store.load.threads((f"t{thread}", said(thread)) for thread in range(3)))
+    store.load.messages("alone", said(3))
+    for name in ("t0", "t1", "t2", "alone"):
+        found = list(store.replay(name))
+        assert [each.tokens for each in found] == [counter.messages([each.payload]) for each in found]
+        assert len({each.tokens for each in found}) == 3
+
+
 def test_a_counter_that_fails_refuses_its_thread_alone(faces: Any, url: str) -> None:
     def count(payload: Any) -> int:
         if payload["content"] == "message 2":
