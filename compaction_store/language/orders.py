@@ -29,7 +29,7 @@ _LIST_MARKS = "*_#>-\u2022 \t0123456789.)"
 # The alternative that an order rules out. A summary may leave it out and say "only" instead.
 _INSTEAD = re.compile(r"(?:, ?(?:and )?(?:not|no)|,? (?:rather than|instead of|over)) [^,;.]{2,60}", re.IGNORECASE)
 # The mark or the number of an item in a list. It is not a part of an order, because others of the list may be none.
-_ITEM = re.compile(r"\s*(?:(?:[-*\u2022]|\(?\d{1,3}[.)])\s+)+(?=\S)")
+_ITEM = re.compile(r"\s*(?:(?:[-*\u2022]|\(?\d{1,3}[.)])\s{1,9}){1,9}(?=\S)")
 _LEAST_WORDS = 2
 _ANY_LETTER = re.compile(r"[^\W\d_]")
 

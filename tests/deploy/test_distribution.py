@@ -44,6 +44,7 @@ _TABLES = [table.name for table in tables.metadata.sorted_tables]
 _ACROSS = {
     "same_names": "for verify_all, how many threads have one of a page's names",
     "all_heads": "a checkpoint's list",
+    "counts": "the names that the records of a tenant have most often",
     "heads": "the figures of a tenant",
     "_HEADS": "the same of one tenant",
     "uid": "the key of a name",
