@@ -89,7 +89,7 @@ class MillionThreads(Contest):
             "10 of a subject", "first 50 that are due",
         )
     )  # fmt: skip
-    _sizes: ClassVar[Mapping[str, int]] = {"many": 50_000, "few": 1_000}
+    _sizes: ClassVar[Mapping[str, int]] = {"many": 1_000_000, "few": 1_000}
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
